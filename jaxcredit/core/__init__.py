@@ -1,0 +1,1 @@
+"""The vocabulary that every method shares: trajectories, estimators, small exact decision processes."""
