@@ -1,0 +1,182 @@
+"""Environments behind one interface, gymnax's: ours, every one that gymnax registers, and brax's.
+
+    env, params = envs.make("DelayedKeyToDoor", length=40)
+    env, params = envs.make("CartPole-v1", max_steps_in_episode=200)
+    env, params = envs.make("brax:hopper", backend="spring", episode_length=128)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import inspect
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import gymnax
+import jax.numpy as jnp
+import numpy as np
+from gymnax.environments.environment import Environment
+
+from envs.adapters import BRAX_NAMES, BraxEnvironment, GymnaxEnvironment, make_brax, strong
+from envs.delayed_key_to_door import DelayedKeyToDoor
+from envs.finite import FiniteEnvironment
+from envs.wrappers import DelayedReward, FlattenObservation, NoisyReward, TerminalTimeLimit, Wrapper
+
+__all__ = [
+    "BraxEnvironment",
+    "DelayedKeyToDoor",
+    "DelayedReward",
+    "FiniteEnvironment",
+    "FlattenObservation",
+    "GymnaxEnvironment",
+    "NoisyReward",
+    "TerminalTimeLimit",
+    "Wrapper",
+    "make",
+    "names",
+]
+
+TimeLimit = Literal["bootstrap", "terminal"]
+TIME_LIMITS = ("bootstrap", "terminal")
+
+OURS: dict[str, type] = {cls.__name__: cls for cls in (DelayedKeyToDoor,)}
+
+# Their observations contain the time, so the limit is part of the task: a value asked beyond it is extrapolated.
+TERMINAL_BY_DEFAULT = (
+    "DiscountingChain-bsuite",
+    "BernoulliBandit-misc",
+    "GaussianBandit-misc",
+    "PointRobot-misc",
+    "MetaMaze-misc",
+)
+NEEDS_DOWNLOAD = "MNISTBandit-bsuite"
+
+
+def names() -> list[str]:
+    """Every name that `make` knows: ours, then gymnax's (those that need no download), then `brax:NAME`."""
+    return [*OURS, *(n for n in gymnax.registered_envs if n != NEEDS_DOWNLOAD), *(f"brax:{n}" for n in BRAX_NAMES)]
+
+
+def make(name: str, *, time_limit: TimeLimit | None = None, **settings: Any) -> tuple[Environment, Any]:
+    """Build an environment and its params.
+
+    Args:
+      name: one of `names()`.
+      time_limit: what the end by a time limit means. "bootstrap": the episode is `truncated`, the value of what would
+        have followed counts. "terminal": it is `terminated`, nothing follows. None takes the environment's default:
+        "terminal" for the gymnax environments whose observation contains the time (DiscountingChain, BernoulliBandit,
+        GaussianBandit, PointRobot, MetaMaze), "bootstrap" for all others. Ours end naturally: no difference.
+      **settings: static constructor arguments (they change shapes or code) and values of params fields. A static
+        maximum such as `max_length` follows the `length` that is given, unless it is given itself.
+    Returns:
+      `(env, params)`. The same name and static settings give the same object, so nothing recompiles; params hold only
+      strongly typed arrays, so changing a value never recompiles either. `env.horizon` is the static bound on the
+      length of an episode; it follows `max_steps_in_episode` where that is given.
+    Raises:
+      ValueError: unknown name, setting or `time_limit`; a value that the setting does not take.
+    """
+    if time_limit is None:
+        time_limit = "terminal" if name in TERMINAL_BY_DEFAULT else "bootstrap"
+    if time_limit not in TIME_LIMITS:
+        raise ValueError(f"time_limit={time_limit!r} is not known; choose one of {', '.join(TIME_LIMITS)} or None.")
+    arguments = _arguments(name)
+    env = _build(name, _static(name, settings, arguments))
+    fields = [field.name for field in dataclasses.fields(env.default_params)]
+    numbers = {key: value for key, value in settings.items() if key in fields}
+    _reject_unknown(name, settings, fields, arguments)
+    params = _override(name, env.default_params, numbers)
+    if isinstance(env, FiniteEnvironment):
+        env.check(params)
+    if "max_steps_in_episode" in numbers:
+        env = _with_horizon(env, int(np.max(numbers["max_steps_in_episode"])))
+    return (_terminal(env) if time_limit == "terminal" else env), params
+
+
+@functools.cache
+def _arguments(name: str) -> tuple[str, ...] | None:
+    """Names of the static constructor arguments; None where only the constructor itself knows them (brax)."""
+    if name == NEEDS_DOWNLOAD:
+        raise ValueError(
+            f"{name} downloads its data when it is built, so it is not offered; to use it anyway, build it with "
+            "gymnax.make and wrap it in envs.GymnaxEnvironment."
+        )
+    if name in OURS:
+        constructor = OURS[name]
+    elif name in gymnax.registered_envs:
+        constructor = type(gymnax.make(name)[0])
+    elif name.removeprefix("brax:") in BRAX_NAMES and name.startswith("brax:"):
+        return None
+    else:
+        raise ValueError(f"There is no environment {name!r}.{_suggest(name, names())} envs.names() lists all of them.")
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return tuple(p.name for p in inspect.signature(constructor).parameters.values() if p.kind in named)
+
+
+def _static(name: str, settings: dict[str, Any], arguments: tuple[str, ...] | None) -> tuple[tuple[str, Any], ...]:
+    """The static part of `settings`, hashable; a maximum follows the value that it bounds."""
+    if arguments is None:
+        static = {key: value for key, value in settings.items() if key != "max_steps_in_episode"}
+    else:
+        static = {key: settings[key] for key in arguments if key in settings}
+        for argument in set(arguments) - set(static):
+            bounded = argument.removeprefix("max_")
+            if bounded != argument and bounded in settings:
+                static[argument] = int(np.max(settings[bounded]))
+    static = {key: tuple(value) if isinstance(value, list) else value for key, value in static.items()}
+    for key, value in static.items():
+        try:
+            hash(value)
+        except TypeError as error:
+            raise ValueError(
+                f"{key}={value!r} of {name} is a static setting, so it must be hashable: pass numbers, strings or tuples."
+            ) from error
+    return tuple(sorted(static.items()))
+
+
+@functools.cache
+def _build(name: str, static: tuple[tuple[str, Any], ...]) -> Any:
+    if name in OURS:
+        return OURS[name](**dict(static))
+    if name.startswith("brax:"):
+        return make_brax(name.removeprefix("brax:"), **dict(static))
+    env, params = gymnax.make(name, **dict(static))
+    return GymnaxEnvironment(env, horizon=int(params.max_steps_in_episode))
+
+
+@functools.cache
+def _with_horizon(env: Any, horizon: int) -> Any:
+    return dataclasses.replace(env, horizon=horizon)
+
+
+@functools.cache
+def _terminal(env: Environment) -> TerminalTimeLimit:
+    return TerminalTimeLimit(env)
+
+
+def _override(name: str, params: Any, numbers: dict[str, Any]) -> Any:
+    """Replace fields of `params` by numbers (or arrays of them, for a `vmap`), in each field's own dtype."""
+    params = strong(params)
+    for key, value in numbers.items():
+        dtype = getattr(params, key).dtype
+        array = np.asarray(value)
+        cast = array.astype(dtype)
+        if not np.issubdtype(dtype, np.floating) and not np.array_equal(cast, array):
+            raise ValueError(f"{key}={value!r} of {name} must be of type {dtype.name}.")
+        params = params.replace(**{key: jnp.asarray(cast)})
+    return params
+
+
+def _reject_unknown(name: str, settings: dict[str, Any], fields: list[str], arguments: tuple[str, ...] | None) -> None:
+    for key in settings:
+        if arguments is not None and key not in (*arguments, *fields):
+            raise ValueError(
+                f"{name} has no setting {key!r}.{_suggest(key, (*arguments, *fields))} Static settings: "
+                f"{', '.join(arguments) or 'none'}. Params: {', '.join(fields)}."
+            )
+
+
+def _suggest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.4)
+    return f" Did you mean {' or '.join(near)}?" if near else ""

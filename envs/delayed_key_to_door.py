@@ -1,0 +1,139 @@
+"""DelayedKeyToDoor: one early decision, paid at the very end, under costs that nobody can help."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from gymnax.environments import environment, spaces
+from jaxtyping import Array, Float
+
+from envs.finite import FiniteEnvironment
+
+TAKE_KEY = 0
+OPEN_DOOR = 3
+MIN_LENGTH = 3
+
+
+@struct.dataclass
+class State(environment.EnvState):
+    """Attributes: `time`, `has_key`, `events` so far (this step's included), `event` in this step; all int32 `()`."""
+
+    time: Any
+    has_key: Any
+    events: Any
+    event: Any
+
+
+@struct.dataclass
+class Params:
+    """Every number is traced.
+
+    Attributes:
+      length: steps per episode, at least 3 and at most the environment's static `max_length` (depth).
+      event_probability: chance of a cost event in each of the steps 1 .. length - 2 (breadth).
+      event_cost: what one event takes from the final reward, in reward units.
+      treasure: what the door pays to who holds the key, in reward units.
+    """
+
+    length: int = 40
+    event_probability: float = 0.1
+    event_cost: float = 2.0
+    treasure: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class DelayedKeyToDoor(FiniteEnvironment):
+    """Take an unseen key in step 0, walk, open the door in the last step; the whole reward comes there.
+
+    Step 0: action 0 takes the key. Steps 1 .. L-2: a cost event happens with probability `event_probability`, whatever
+    the agent does. Step L-1: action 3 opens the door, the episode terminates and pays
+
+        treasure [key and door]  -  event_cost * (number of events).
+
+    Observation `[5]` float32: kind of cell (start, corridor, door) one-hot, t / L, event in this step. The key is never
+    shown. Four actions. The end is natural (never truncated), so `time_limit` changes nothing here.
+    `info["treasure"]` float32 is 1 in the last step if the treasure was obtained, else 0; `info["decisive"]` bool marks
+    the steps whose action matters (the first and the last).
+
+    The optimum is  treasure - event_cost * event_probability * (L - 2).
+
+    Attributes:
+      max_length: static bound on `params.length`; sizes the episodic scan and the table.
+    """
+
+    max_length: int = 40
+
+    def __post_init__(self) -> None:
+        if self.max_length < MIN_LENGTH:
+            raise ValueError(f"max_length={self.max_length} is too short; key, corridor and door need at least {MIN_LENGTH}.")
+
+    @property
+    def horizon(self) -> int:
+        return self.max_length
+
+    @property
+    def num_actions(self) -> int:
+        return 4
+
+    @property
+    def default_params(self) -> Params:
+        return Params(length=self.max_length)
+
+    @property
+    def state_sizes(self) -> State:
+        return State(time=self.max_length, has_key=2, events=self.max_length - 1, event=2)
+
+    def check(self, params: Params) -> None:
+        check_length(params.length, MIN_LENGTH, self.max_length)
+
+    def noise(self, params: Params) -> tuple[Array, Float[Array, "2"]]:
+        """Whether an event happens: 0 or 1."""
+        probability = jnp.asarray(params.event_probability, jnp.float32)
+        return jnp.arange(2, dtype=jnp.int32), jnp.stack([1 - probability, probability])
+
+    def initial(self, params: Params) -> tuple[State, Float[Array, "1"]]:
+        del params
+        zero = jnp.zeros(1, jnp.int32)
+        return State(time=zero, has_key=zero, events=zero, event=zero), jnp.ones(1)
+
+    def transition(
+        self, state: State, action: Array, noise: Array, params: Params
+    ) -> tuple[State, Array, Array, dict[str, Array]]:
+        first, last = state.time == 0, state.time == params.length - 1
+        treasure = last & (state.has_key == 1) & (action == OPEN_DOOR)
+        reward = treasure * params.treasure - last * params.event_cost * state.events
+        event = jnp.where(state.time + 1 <= params.length - 2, noise, 0)
+        successor = State(
+            time=state.time + 1,
+            has_key=jnp.where(first, (action == TAKE_KEY).astype(jnp.int32), state.has_key),
+            events=state.events + event,
+            event=event,
+        )
+        info = {"treasure": treasure.astype(jnp.float32), "decisive": first | last}
+        return successor, reward.astype(jnp.float32), last, info
+
+    def get_obs(self, state: State, params: Params | None = None, key: jax.Array | None = None) -> Float[Array, "5"]:
+        del key
+        params = self.default_params if params is None else params
+        door = state.time >= params.length - 1
+        start = state.time == 0
+        parts = [start, ~(start | door), door, state.time / params.length, state.event]
+        return jnp.stack([jnp.asarray(part, jnp.float32) for part in parts])
+
+    def observation_space(self, params: Params) -> spaces.Box:
+        del params
+        return spaces.Box(0.0, 1.0, (5,), jnp.float32)
+
+
+def check_length(length: Any, minimum: int, maximum: int) -> None:
+    """Raise a ValueError unless minimum <= length <= maximum, for a number or an array of them."""
+    if np.min(length) < minimum or np.max(length) > maximum:
+        raise ValueError(
+            f"length={np.asarray(length).tolist()} is not allowed: it must lie between {minimum} and "
+            f"max_length={maximum}. Pass a larger static max_length to make it longer."
+        )
