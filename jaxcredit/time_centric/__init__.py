@@ -1,0 +1,1 @@
+"""Credit by closeness in time: returns, advantages, off-policy corrections and eligibility traces."""
