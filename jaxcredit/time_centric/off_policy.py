@@ -98,7 +98,7 @@ def retrace(
       next_value: v_{t+1} = sum_a pi(a | s_{t+1}) Q(s_{t+1}, a) of what followed action t *before any reset*.
       terminated: the episode ended naturally after action t.
       truncated: a time limit cut the episode after action t.
-      log_rho: log pi(a_t | s_t) - log mu(a_t | s_t), target policy pi against behaviour policy mu; the first is not read.
+      log_rho: log pi(a_t | s_t) - log mu(a_t | s_t), target against behaviour policy; the first is not read.
       gamma: discount in [0, 1], one for all or one per step.
       lam: trace decay in [0, 1], one for all or one per step (on the way from step t to t + 1).
       form: how the recursion is computed, see `backward_recurrence`.

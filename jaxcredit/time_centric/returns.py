@@ -1,12 +1,13 @@
 """Discounted, n-step and lambda-returns, TD(lambda), GAE, and n-step targets for action values.
 
-All functions take the arrays of ONE trajectory. Two flags decide what lies behind step t: a natural end (`terminated`)
-has no value beyond it, a time limit (`truncated`) has, so it bootstraps; neither lets credit flow into the next episode.
-The window's end is treated like a time limit.
+All functions take the arrays of ONE trajectory. Two flags decide what lies behind step t: nothing has value beyond a
+natural end (`terminated`), while a time limit (`truncated`) bootstraps; neither lets credit into the next episode. The
+window's end is treated like a time limit.
 
 References:
   Sutton and Barto (2018), "Reinforcement Learning: An Introduction", 2nd edition, chapters 5, 7 and 12.
-  Schulman et al. (2016), "High-Dimensional Continuous Control Using Generalized Advantage Estimation", arXiv:1506.02438.
+  Schulman et al. (2016), "High-Dimensional Continuous Control Using Generalized Advantage Estimation",
+    arXiv:1506.02438.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def check_steps(reward: Any, **arrays: Any) -> None:
     for name, array in arrays.items():
         if array.shape != reward.shape:
             raise ValueError(
-                f"{name} has shape {array.shape}, reward {reward.shape}; every array must hold the T steps of one trajectory."
+                f"{name} has shape {array.shape}, reward {reward.shape}; both must hold the T steps of one trajectory."
             )
         if name in ("terminated", "truncated") and array.dtype != jnp.bool_:
             raise ValueError(f"{name} has dtype {array.dtype}; it must be bool: {name}.astype(bool).")
@@ -70,8 +71,8 @@ def lambda_returns(
 ) -> Float[Array, "T"]:
     """Mix the n-step returns of all n with weights that fall as lam^n.
 
-    G_t = r_t + gamma (1 - terminated_t) [(1 - l_t) v_{t+1} + l_t G_{t+1}],  l_t = lam (1 - (terminated_t | truncated_t)),
-    with G_T = v_T behind the window.
+    G_t = r_t + gamma (1 - terminated_t) [(1 - l_t) v_{t+1} + l_t G_{t+1}],  G_T = v_T behind the window,
+    l_t = lam (1 - (terminated_t | truncated_t)).
 
     Args:
       reward: r_t, follows action t.
@@ -88,7 +89,8 @@ def lambda_returns(
     Reference: Sutton and Barto (2018), Eq. 12.18.
 
     >>> reward, next_value = jnp.array([1.0, 2.0]), jnp.array([10.0, 20.0])
-    >>> lambda_returns(reward, next_value, jnp.array([False, True]), jnp.array([False, False]), gamma=1.0, lam=0.5).tolist()
+    >>> ends = jnp.array([False, True]), jnp.array([False, False])
+    >>> lambda_returns(reward, next_value, *ends, gamma=1.0, lam=0.5).tolist()
     [7.0, 2.0]
     """
     (next_value,) = conform(reward, terminated, truncated, next_value=next_value)
@@ -267,9 +269,10 @@ def following(x: Float[Array, "T"], last: Any) -> Float[Array, "T"]:
 def check_action_table(reward: Any, **tables: Any) -> None:
     """Raise a ValueError unless every table is `[T, A]` with the reward's T and one common A."""
     shapes = {name: table.shape for name, table in tables.items()}
-    if any(len(shape) != 2 or shape[:1] != reward.shape for shape in shapes.values()) or len(set(shapes.values())) != 1:
+    fits = all(len(shape) == 2 and shape[:1] == reward.shape for shape in shapes.values())
+    if not fits or len(set(shapes.values())) != 1:
         given = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-        raise ValueError(f"shapes {given} with reward {reward.shape}; [T, A] is needed: a row per step, a column per action.")
+        raise ValueError(f"{given} with reward {reward.shape}: [T, A] is needed, a row per step, a column per action.")
 
 
 def n_step_sarsa(
@@ -314,7 +317,7 @@ def n_step_expected_sarsa(
     gamma: PerStep,
     n: int,
 ) -> Float[Array, "T"]:
-    """n-step expected SARSA target for Q(s_t, a_t): `n_step_returns` with v_{t+1} = sum_a pi(a | s_{t+1}) Q(s_{t+1}, a).
+    """n-step expected SARSA target for Q(s_t, a_t): `n_step_returns` with v_{t+1} = E_pi Q(s_{t+1}, .).
 
     Args:
       reward: r_t, follows action t.
@@ -379,9 +382,9 @@ def assign_returns(trajectory: Trajectory, user: str, returns: Callable[..., Arr
 class MonteCarlo(CreditEstimator):
     """Estimator form of `discounted_returns`: advantage = return - value, value target = return.
 
-    With `baseline=False` there is no critic: the advantage is the return itself, no value target is written, and nothing
-    is bootstrapped, whatever values the trajectory holds, since nobody trains them. It then asks for whole episodes, and
-    an episode cut by a time limit counts for the rewards it collected.
+    With `baseline=False` there is no critic: the advantage is the return itself, no value target is written, and
+    nothing is bootstrapped, whatever values the trajectory holds, since nobody trains them. It then asks for whole
+    episodes, and an episode cut by a time limit counts for the rewards it collected.
 
     Attributes:
       gamma: discount.
@@ -408,7 +411,8 @@ class MonteCarlo(CreditEstimator):
             return assign_returns(trajectory, "MonteCarlo", returns)
         steps = zero_padding(trajectory)
         nothing = jnp.zeros_like(steps.reward)
-        return trajectory.replace(advantage=over_columns(returns, steps.reward, nothing, steps.terminated, steps.truncated))
+        advantage = over_columns(returns, steps.reward, nothing, steps.terminated, steps.truncated)
+        return trajectory.replace(advantage=advantage)
 
 
 @struct.dataclass

@@ -118,8 +118,8 @@ def online_td_lambda(
 
     delta = r_t + gamma (1 - terminated_t) w . x_{t+1} - w . x_t,  z as in `mark_trace`,
     w <- w + alpha delta z,  and with the dutch trace further  + alpha (w . x_t - v_old) (z - x_t),
-    where v_old is the value of x_t before the previous update. After an end of either kind the trace is empty; at a time
-    limit the step bootstraps first, from the observation before the reset.
+    where v_old is the value of x_t before the previous update. After an end of either kind the trace is empty; at a
+    time limit the step bootstraps first, from the observation before the reset.
 
     Args:
       state: weights, trace and v_old, from `init_trace` or the previous step.

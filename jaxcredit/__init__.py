@@ -1,0 +1,30 @@
+"""jaxcredit: credit assignment for JAX.
+
+Pure functions on one trajectory, estimators that compose with `chain`, agents and training that compile end to end.
+"""
+
+from jaxcredit.agents.a2c import A2C
+from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
+from jaxcredit.agents.ppo import PPO
+from jaxcredit.agents.reinforce import REINFORCE
+from jaxcredit.core.estimator import Context, CreditEstimator, chain
+from jaxcredit.core.mdp import TabularMDP
+from jaxcredit.core.recurrence import backward_recurrence
+from jaxcredit.core.statistics import ScaleReward
+from jaxcredit.core.trajectory import Trajectory
+from jaxcredit.redistribution.rudder import RUDDER, redistribute_differences, return_loss
+from jaxcredit.time_centric.off_policy import VTrace, retrace, vtrace
+from jaxcredit.time_centric.returns import (
+    GAE,
+    MonteCarlo,
+    NStep,
+    TDLambda,
+    discounted_returns,
+    gae,
+    lambda_returns,
+    n_step_returns,
+)
+from jaxcredit.training.sweep import as_arrays, leaf_paths, replace_at, sweep
+from jaxcredit.training.train import advance, evaluate, train
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Agents: what collects experience, asks an estimator for credit, and learns from it."""

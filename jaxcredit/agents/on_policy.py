@@ -1,0 +1,409 @@
+"""What REINFORCE, A2C and PPO share: collect, annotate, assign credit, learn.  They differ in their loss and epochs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from flax import struct
+
+from jaxcredit.agents.rollout import Runner, collect, start
+from jaxcredit.core.estimator import Context, CreditEstimator, make_floats
+from jaxcredit.core.statistics import Mean, RunningMoments
+from jaxcredit.core.trajectory import Trajectory, masked_mean, standardise
+from jaxcredit.networks.actor_critic import ActorCritic, distribution_parameters
+from jaxcredit.networks.mlp import flatten_observation
+from jaxcredit.time_centric.returns import GAE
+
+Metrics = dict[str, Mean]
+INFINITY = float("inf")
+
+
+@struct.dataclass
+class TrainState:
+    """Everything a run consists of; arrays only.
+
+    Attributes:
+      iteration: `[]` int32, the same for all seeds and kept unbatched under `vmap`.
+      key: the seed's key; iteration i draws from `fold_in(key, i)`, so the stream does not depend on what else runs.
+      params: network parameters.
+      opt_state: optimiser state.
+      moments: running moments of the observations, or None.
+      credit: state of the estimator.
+      runner: where the environments stand.
+      total_steps: `[]` int32, slots collected so far (padding included).
+      valid_steps: `[]` int32, steps of episodes among them.
+      episodes: `[]` int32, episodes finished.
+    """
+
+    iteration: jax.Array
+    key: jax.Array
+    params: Any
+    opt_state: Any
+    moments: RunningMoments | None
+    credit: Any
+    runner: Runner
+    total_steps: jax.Array
+    valid_steps: jax.Array
+    episodes: jax.Array
+
+
+def static(default: Any) -> Any:
+    """A field that shapes the program: no leaf, changing it recompiles."""
+    return struct.field(pytree_node=False, default=default)
+
+
+@struct.dataclass
+class OnPolicyAgent:
+    """Collect -> annotate -> `credit.update_and_assign` -> gradient steps.  Floats are traced, the rest is static.
+
+    Attributes:
+      env, env_params: a gymnax environment (see `envs.make`) and its parameters.
+      credit: the estimator that writes `advantage` or `action_advantage`, and `value_target` if a critic is to be learned.
+      learning_rate: step size of Adam.
+      anneal_iterations: the learning rate falls linearly to 0 over so many iterations; infinite: constant.
+      max_grad_norm: gradients are clipped to this global norm.
+      entropy_coefficient: weight of the policy's entropy, per step.
+      value_coefficient: weight of the critic's squared error (halved).
+      value_clip: new values are kept within this distance of the old ones in the critic's loss; infinite: off.
+      num_envs: environments B stepped together.
+      num_steps: window length T of continuing collection.
+      horizon: episode length T of episodic collection; None takes the environment's.
+      episodic: collect whole episodes; None does so exactly where the estimator needs them.
+      group_size: episodes that share a start (episodic collection).
+      hidden, memory: widths of the default network's hidden layers; GRU units (0: no memory).
+      network: replaces the default `ActorCritic`.
+      normalise_observation: scale observations by their running moments.
+      standardise_advantage: subtract the batch's mean advantage and divide by its standard deviation.
+      needs_next_observation: keep `next_observation` in the trajectory (the estimator's wish counts too).
+      log_info: names of `info` entries to report, averaged over the last steps of episodes.
+    """
+
+    env: Any = static(None)
+    env_params: Any = None
+    credit: CreditEstimator = struct.field(default_factory=GAE)
+    learning_rate: float = 3e-4
+    anneal_iterations: float = INFINITY
+    max_grad_norm: float = 0.5
+    entropy_coefficient: float = 0.0
+    value_coefficient: float = 0.5
+    value_clip: float = INFINITY
+    num_envs: int = static(16)
+    num_steps: int = static(128)
+    horizon: int | None = static(None)
+    episodic: bool | None = static(None)
+    group_size: int = static(1)
+    hidden: tuple[int, ...] = static((64, 64))
+    memory: int = static(0)
+    network: nn.Module | None = static(None)
+    normalise_observation: bool = static(False)
+    standardise_advantage: bool = static(True)
+    needs_next_observation: bool = static(False)
+    log_info: tuple[str, ...] = static(())
+
+    # What distinguishes the agents --------------------------------------------------------------------------------
+
+    @property
+    def passes(self) -> tuple[int, int]:
+        """Epochs over a batch, minibatches per epoch."""
+        return 1, 1
+
+    def policy_loss(self, log_ratio: jax.Array, advantage: jax.Array) -> jax.Array:
+        """Loss of actions with log(pi / pi_old) and credit, elementwise.  Here: the score function times the credit."""
+        # exp(log_ratio) is 1 on the batch's own policy; its gradient is the score function
+        return -jnp.exp(log_ratio) * advantage
+
+    def average(self, x: jax.Array, mask: jax.Array) -> jax.Array:
+        """Reduce a per-step loss `[T, B]` to a scalar."""
+        return masked_mean(x, mask)
+
+    # Construction -------------------------------------------------------------------------------------------------
+
+    def __post_init__(self) -> None:
+        make_floats(self)
+        if self.env is None:
+            raise ValueError(f"{type(self).__name__} needs env= and env_params=, for example from envs.make('CartPole-v1').")
+        for name in ("num_envs", "num_steps", "group_size"):
+            size = getattr(self, name)
+            if not isinstance(size, int) or size < 1:
+                raise ValueError(f"{name}={size!r} is not allowed; give a whole number of at least 1.")
+        if self.num_envs % self.group_size:
+            raise ValueError(
+                f"group_size={self.group_size} does not divide num_envs={self.num_envs}; choose sizes that divide."
+            )
+
+    @property
+    def is_episodic(self) -> bool:
+        return self.credit.needs_episodes if self.episodic is None else self.episodic
+
+    @property
+    def window(self) -> int:
+        """Length T of a collected batch."""
+        if not self.is_episodic:
+            return self.num_steps
+        horizon = self.horizon or getattr(self.env, "horizon", None)
+        if horizon is None:
+            raise ValueError(
+                f"{type(self.credit).__name__} works on whole episodes, but {getattr(self.env, 'name', self.env)} has no "
+                "horizon. Give the agent horizon=N (episodes still open after N steps are cut there), or use an estimator "
+                "that works on windows."
+            )
+        return int(horizon)
+
+    @property
+    def is_discrete(self) -> bool:
+        return hasattr(self.env.action_space(self.env_params), "n")
+
+    @property
+    def policy(self) -> Any:
+        """The network module."""
+        if self.network is not None:
+            return self.network
+        space = self.env.action_space(self.env_params)
+        actions = space.n if self.is_discrete else max(1, int(jnp.zeros(space.shape).size))
+        return ActorCritic(int(actions), not self.is_discrete, self.hidden, self.memory)
+
+    def init(self, key: jax.Array) -> TrainState:
+        """Build the state of a run from one key.
+
+        Raises:
+          ValueError: sizes that do not divide, an estimator that writes no advantage, needs episodes on an environment
+            without horizon, or writes action advantages for continuous actions.
+        """
+        self._check_sizes()
+        purpose = [jax.random.fold_in(key, i) for i in range(4)]
+        carry = self.policy.initial_carry(self.num_envs)
+        runner = start(self.env, self.env_params, purpose[0], self.num_envs, carry, self.group_size)
+        observation = jax.tree.map(lambda x: x[None], runner.observation)
+        params = self.policy.init(purpose[1], carry, observation, runner.first[None])
+        moments = RunningMoments.zeros(flatten_observation(observation, 2).shape[2:]) if self.normalise_observation else None
+        example = jax.eval_shape(lambda: self._gather(purpose[2], params, moments, runner)[1])
+        credit = self.credit.init(purpose[3], example)
+        self._writes_value_target(params, credit, example)
+        zero = jnp.zeros((), jnp.int32)
+        return TrainState(
+            zero, key, params, self.optimizer(0).init(params), moments, credit, runner, zero, zero, zero
+        )
+
+    def _check_sizes(self) -> None:
+        epochs, minibatches = self.passes
+        if epochs < 1 or minibatches < 1:
+            raise ValueError(f"epochs={epochs}, minibatches={minibatches}: give whole numbers of at least 1.")
+        if self.group_size > 1 and not self.is_episodic:
+            raise ValueError("group_size > 1 needs whole episodes: set episodic=True.")
+        columns = self.num_envs if self.policy.recurrent else self.num_envs * self.window
+        if columns % minibatches:
+            what = "num_envs (minibatches of a recurrent policy split environments)" if self.policy.recurrent else (
+                "num_envs x window length"
+            )
+            raise ValueError(f"minibatches={minibatches} does not divide {what} = {columns}; choose sizes that divide.")
+
+    def _writes_value_target(self, params: Any, credit: Any, example: Trajectory) -> bool:
+        """Whether the estimator asks for a critic; complains if it assigns no credit at all."""
+        assigned = jax.eval_shape(
+            lambda c, t: self.credit.assign(jax.random.key(0), c, t, context=self._context(params)), credit, example
+        )
+        if assigned.advantage is None and assigned.action_advantage is None:
+            raise ValueError(
+                f"{type(self.credit).__name__} writes neither advantage nor action_advantage, so {type(self).__name__} has "
+                "nothing to learn from. End the chain with one that does, for example chain(..., GAE())."
+            )
+        if assigned.action_advantage is not None and not self.is_discrete:
+            raise ValueError(
+                f"{type(self.credit).__name__} assigns credit to every action of a discrete set, but the actions of "
+                f"{getattr(self.env, 'name', self.env)} are continuous. Use an estimator that writes advantage, for "
+                "example GAE()."
+            )
+        return assigned.value_target is not None
+
+    def optimizer(self, iteration: Any) -> optax.GradientTransformation:
+        """Adam with clipping by global norm; the step size of this iteration."""
+        remaining = 1 - jnp.asarray(iteration, jnp.float32) / self.anneal_iterations
+        return optax.chain(
+            optax.clip_by_global_norm(self.max_grad_norm),
+            optax.scale_by_adam(eps=1e-5),
+            optax.scale(-self.learning_rate * jnp.maximum(remaining, 0)),
+        )
+
+    # One iteration ------------------------------------------------------------------------------------------------
+
+    def step(self, state: TrainState) -> tuple[TrainState, Metrics]:
+        """One iteration: collect, annotate, assign credit, learn.  Pure; metrics are `Mean`s of scalars."""
+        key = jax.random.fold_in(state.key, state.iteration + 1)
+        collect_key, credit_key, learn_key = (jax.random.fold_in(key, i) for i in range(3))
+        runner, trajectory, metrics, carry = self._gather(collect_key, state.params, state.moments, state.runner)
+        if not self._writes_value_target(state.params, state.credit, trajectory):
+            # no critic is learned, so its initial values must not leak into returns as bootstraps
+            zero = jnp.zeros_like(trajectory.value)
+            trajectory = trajectory.replace(value=zero, next_value=zero)
+        credit, trajectory, credit_metrics = self.credit.update_and_assign(
+            credit_key, state.credit, trajectory, context=self._context(state.params)
+        )
+        params, opt_state, losses = self._learn(learn_key, state, carry, trajectory)
+        moments = state.moments
+        if moments is not None:
+            moments = moments.update(flatten_observation(trajectory.observation, 2), trajectory.mask)
+        metrics |= {f"credit.{name}": Mean.of(value) for name, value in credit_metrics.items()}
+        state = state.replace(
+            iteration=state.iteration + 1,
+            params=params,
+            opt_state=opt_state,
+            moments=moments,
+            credit=credit,
+            runner=runner,
+            total_steps=state.total_steps + trajectory.mask.size,
+            valid_steps=state.valid_steps + trajectory.mask.sum(),
+            episodes=state.episodes + metrics["episode_return"].count.astype(jnp.int32),
+        )
+        return state, metrics | {name: Mean.of(value) for name, value in losses.items()}
+
+    def apply(self, params: Any, moments: RunningMoments | None, carry: Any, observation: Any, first: jax.Array) -> Any:
+        """The network on observations `[T, B, ...]`, normalised if the agent says so."""
+        if moments is not None:
+            observation = moments.normalise(flatten_observation(observation, 2))
+        return self.policy.apply(params, carry, observation, first)
+
+    def act(self, params: Any, moments: RunningMoments | None) -> Any:
+        """The sampling policy as a function (key, carry, observation, first) -> (carry, action) of `[B, ...]` arrays."""
+
+        def sample(key: jax.Array, carry: Any, observation: Any, first: jax.Array) -> tuple[Any, jax.Array]:
+            sequence = jax.tree.map(lambda x: x[None], observation)
+            carry, distribution, _, _ = self.apply(params, moments, carry, sequence, first[None])
+            return carry, distribution.sample(seed=key)[0]
+
+        return sample
+
+    def to_env(self, action: jax.Array) -> jax.Array:
+        """The environment's action: discrete as it is; continuous scaled from [-1, 1] to the bounds and clipped there.
+
+        The trajectory keeps the unclipped action, so log-probabilities are exact at the bounds.
+        """
+        if self.is_discrete:
+            return action
+        space = self.env.action_space(self.env_params)
+        low, high = jnp.broadcast_arrays(jnp.asarray(space.low), jnp.asarray(space.high))
+        bounded = jnp.isfinite(low) & jnp.isfinite(high)
+        centre, half = jnp.where(bounded, (low + high) / 2, 0), jnp.where(bounded, (high - low) / 2, 1)
+        return jnp.clip(centre + half * action.reshape(action.shape[0], *space.shape), low, high)
+
+    def _context(self, params: Any) -> Context:
+        return Context(env=self.env, env_params=self.env_params, policy=self.policy, policy_params=params)
+
+    def _gather(
+        self, key: jax.Array, params: Any, moments: RunningMoments | None, runner: Runner
+    ) -> tuple[Runner, Trajectory, Metrics, Any]:
+        """Collect a batch and annotate it with the current policy; also the hidden state at its start."""
+        reset_key, run_key = jax.random.split(key)
+        if self.is_episodic:
+            fresh = self.policy.initial_carry(self.num_envs)
+            runner = start(self.env, self.env_params, reset_key, self.num_envs, fresh, self.group_size)
+        carry = runner.carry
+        runner, trajectory, means = collect(
+            self.env, self.env_params, self.act(params, moments), run_key, runner, self.window,
+            episodic=self.is_episodic, to_env=self.to_env, log_info=self.log_info,
+        )
+        trajectory = self._annotate(params, moments, carry, trajectory)
+        if self.group_size > 1:
+            group = jnp.arange(self.num_envs) // self.group_size
+            trajectory.extras["group_id"] = jnp.broadcast_to(group, trajectory.reward.shape)
+        if not (self.needs_next_observation or self.credit.needs_next_observation):
+            trajectory = trajectory.replace(next_observation=None)
+        return runner, trajectory, means, carry
+
+    def _annotate(self, params: Any, moments: RunningMoments | None, carry: Any, trajectory: Trajectory) -> Trajectory:
+        """Write log_prob, logits, value and next_value, evaluated for the whole window at once."""
+        steps, num_envs = trajectory.reward.shape
+        _, distribution, value, extras = self.apply(params, moments, carry, trajectory.observation, trajectory.first)
+        # what followed step t, before any reset, is seen with the hidden state that step t left behind
+        after = jax.tree.map(lambda x: x.reshape(steps * num_envs, *x.shape[2:]), extras["carries"])
+        following = jax.tree.map(lambda x: x.reshape(1, steps * num_envs, *x.shape[2:]), trajectory.next_observation)
+        next_value = self.apply(params, moments, after, following, jnp.zeros((1, steps * num_envs), bool))[2]
+        log_prob = distribution.log_prob(trajectory.action)
+        return trajectory.replace(
+            log_prob=log_prob,
+            behaviour_log_prob=log_prob,
+            logits=distribution_parameters(distribution),
+            value=jnp.where(trajectory.mask, value, 0),
+            next_value=jnp.where(trajectory.mask, next_value.reshape(steps, num_envs), 0),
+        )
+
+    # Learning -----------------------------------------------------------------------------------------------------
+
+    def _learn(
+        self, key: jax.Array, state: TrainState, carry: Any, trajectory: Trajectory
+    ) -> tuple[Any, Any, dict[str, jax.Array]]:
+        """Epochs of minibatch gradient steps on one batch."""
+        epochs, minibatches = self.passes
+        optimizer = self.optimizer(state.iteration)
+        carry, batch = self._columns(carry, self._training_fields(trajectory))
+        columns = batch.mask.shape[1]
+
+        def gradient_step(learner: tuple[Any, Any], choice: jax.Array | None) -> tuple[tuple[Any, Any], Any]:
+            params, opt_state = learner
+            part = (carry, batch)
+            if choice is not None:
+                part = (jax.tree.map(lambda x: x[choice], carry), jax.tree.map(lambda x: x[:, choice], batch))
+            (_, losses), gradient = jax.value_and_grad(self.loss, has_aux=True)(params, state.moments, *part)
+            updates, opt_state = optimizer.update(gradient, opt_state, params)
+            return (optax.apply_updates(params, updates), opt_state), losses
+
+        def epoch(learner: tuple[Any, Any], key: jax.Array) -> tuple[tuple[Any, Any], Any]:
+            if minibatches == 1:
+                return gradient_step(learner, None)
+            choices = jax.random.permutation(key, columns).reshape(minibatches, -1)
+            learner, losses = jax.lax.scan(gradient_step, learner, choices)
+            return learner, jax.tree.map(jnp.mean, losses)
+
+        learner, losses = jax.lax.scan(epoch, (state.params, state.opt_state), jax.random.split(key, epochs))
+        return *learner, jax.tree.map(jnp.mean, losses)
+
+    def _training_fields(self, trajectory: Trajectory) -> Trajectory:
+        """Only what the loss reads, with standardised credit."""
+        advantage, action_advantage = trajectory.advantage, trajectory.action_advantage
+        if self.standardise_advantage and advantage is not None:
+            advantage = standardise(advantage, trajectory.mask)
+        if self.standardise_advantage and action_advantage is not None:
+            everywhere = jnp.broadcast_to(trajectory.mask[..., None], action_advantage.shape)
+            action_advantage = standardise(action_advantage, everywhere)
+        return trajectory.replace(
+            advantage=advantage, action_advantage=action_advantage,
+            next_observation=None, next_value=None, action_value=None, next_action_value=None, extras={},
+        )
+
+    def _columns(self, carry: Any, batch: Trajectory) -> tuple[Any, Trajectory]:
+        """Arrange a batch so that minibatches are choices of columns: without memory every step is its own column."""
+        if self.policy.recurrent:
+            return carry, batch
+        return carry, jax.tree.map(lambda x: x.reshape(1, x.shape[0] * x.shape[1], *x.shape[2:]), batch)
+
+    def loss(
+        self, params: Any, moments: RunningMoments | None, carry: Any, batch: Trajectory
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Policy loss - entropy bonus + critic loss (where the estimator wrote targets), over unmasked steps."""
+        _, distribution, value, _ = self.apply(params, moments, carry, batch.observation, batch.first)
+        log_ratio = distribution.log_prob(batch.action) - batch.behaviour_log_prob
+        if batch.action_advantage is not None:
+            policy_loss = self._all_action_loss(distribution, batch)
+        else:
+            policy_loss = self.policy_loss(log_ratio, batch.advantage)
+        losses = {
+            "policy_loss": self.average(policy_loss, batch.mask),
+            "entropy": self.average(distribution.entropy(), batch.mask),
+        }
+        total = losses["policy_loss"] - self.entropy_coefficient * losses["entropy"]
+        if batch.value_target is not None:
+            near = batch.value + jnp.clip(value - batch.value, -self.value_clip, self.value_clip)
+            error = jnp.maximum(jnp.square(value - batch.value_target), jnp.square(near - batch.value_target))
+            losses["value_loss"] = self.average(0.5 * error, batch.mask)
+            total = total + self.value_coefficient * losses["value_loss"]
+        losses["approx_kl"] = masked_mean(jnp.exp(log_ratio) - 1 - log_ratio, batch.mask)
+        return total, losses
+
+    def _all_action_loss(self, distribution: Any, batch: Trajectory) -> jax.Array:
+        """sum_a pi_old(a) loss(log pi(a) / pi_old(a), A(a)): every action counts, also those not taken."""
+        old = jax.nn.log_softmax(batch.logits)
+        new = jax.nn.log_softmax(distribution.logits)
+        return (jnp.exp(old) * self.policy_loss(new - old, batch.action_advantage)).sum(-1)

@@ -1,0 +1,86 @@
+"""Sequence models that add up evidence: the reduced LSTM of RUDDER, its parallel form, and the full LSTM."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from jaxcredit.networks.initializers import orthogonal
+
+Gate = Literal["input", "recurrent", "full"]
+GATES = ("input", "recurrent", "full")
+
+
+class ReducedLSTM(nn.Module):
+    """An accumulator without forget and output gate:  c_t = c_{t-1} + i_t z_t,  z_t = tanh(W_z x_t + b_z),  c_{-1} = 0.
+
+    Attributes:
+      units: number of cells.
+      gate: where the input gate i_t looks.
+        "input": i_t = sigmoid(W_i x_t + b_i).  Nothing recurs but the sum, so all steps are computed in parallel.
+        "recurrent": i_t = sigmoid(R_i c_{t-1} + b_i), the paper's reduced LSTM.
+        "full": an ordinary LSTM with all gates.
+    Reference: Arjona-Medina et al. (2019), "RUDDER: Return Decomposition for Delayed Rewards", arXiv:1806.07857, and the
+      cell of its tutorial and demonstration code.
+    """
+
+    units: int
+    gate: Gate = "input"
+
+    @nn.compact
+    def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
+        """Evaluate x `[T, B, D]` under mask `[T, B]`; returns the cells `[T, B, units]`, held still on padded steps."""
+        keep = mask[..., None]
+        if self.gate == "full":
+            return self._lstm(jnp.where(keep, x, 0), keep)
+        content = nn.tanh(nn.Dense(self.units, name="content")(x))
+        if self.gate == "input":
+            gate = nn.sigmoid(nn.Dense(self.units, name="gate")(x))
+            return jnp.cumsum(jnp.where(keep, gate * content, 0), axis=0)
+        return self._recurrent(jnp.where(keep, content, 0))
+
+    def _recurrent(self, content: jax.Array) -> jax.Array:
+        weight = self.param("gate", orthogonal(0.1), (self.units, self.units))
+        bias = self.param("gate_bias", nn.initializers.constant(-1.0), (self.units,))
+
+        def step(cell: jax.Array, content: jax.Array) -> tuple[jax.Array, jax.Array]:
+            cell = cell + nn.sigmoid(cell @ weight + bias) * content
+            return cell, cell
+
+        return jax.lax.scan(step, jnp.zeros_like(content[0]), content)[1]
+
+    def _lstm(self, x: jax.Array, keep: jax.Array) -> jax.Array:
+        cell = nn.OptimizedLSTMCell(self.units, recurrent_kernel_init=orthogonal())
+
+        def step(cell: nn.OptimizedLSTMCell, carry: tuple[jax.Array, jax.Array], inputs: tuple[jax.Array, jax.Array]):
+            x, keep = inputs
+            following, _ = cell(carry, x)
+            carry = jax.tree.map(lambda new, old: jnp.where(keep, new, old), following, carry)
+            return carry, carry[1]
+
+        scan = nn.scan(step, variable_broadcast="params", split_rngs={"params": False})
+        zeros = jnp.zeros((x.shape[1], self.units))
+        return scan(cell, (zeros, zeros), (x, keep))[1]
+
+
+class ReturnPredictor(nn.Module):
+    """Predicts the return of an episode after each of its steps: a `ReducedLSTM` and a small read-out.
+
+    g_t = w . tanh(W c_t + b) + v, with a read-out that is nonlinear because two decisions may count only together.
+
+    Attributes:
+      units: cells of the memory and hidden units of the read-out.
+      gate: see `ReducedLSTM`.
+    """
+
+    units: int
+    gate: Gate = "input"
+
+    @nn.compact
+    def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
+        """Map x `[T, B, D]`, mask `[T, B]` to predictions `[T, B]`; on padded steps the last one is repeated."""
+        cell = ReducedLSTM(self.units, self.gate)(x, mask)
+        return nn.Dense(1)(nn.tanh(nn.Dense(self.units)(cell)))[..., 0]

@@ -1,0 +1,1 @@
+"""Redistribution: rewrite a delayed reward as immediate rewards with the same sum."""
