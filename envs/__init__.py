@@ -11,7 +11,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import gymnax
@@ -20,19 +20,27 @@ import numpy as np
 from gymnax.environments.environment import Environment
 
 from envs.adapters import BRAX_NAMES, BraxEnvironment, GymnaxEnvironment, make_brax, strong
+from envs.base import EpisodicEnvironment
 from envs.delayed_key_to_door import DelayedKeyToDoor
 from envs.finite import FiniteEnvironment
+from envs.key_to_door import KeyToDoor
+from envs.probes import PROBES, Probe
+from envs.watch_repair import WatchRepair
 from envs.wrappers import DelayedReward, FlattenObservation, NoisyReward, TerminalTimeLimit, Wrapper
 
 __all__ = [
     "BraxEnvironment",
     "DelayedKeyToDoor",
     "DelayedReward",
+    "EpisodicEnvironment",
     "FiniteEnvironment",
     "FlattenObservation",
     "GymnaxEnvironment",
+    "KeyToDoor",
     "NoisyReward",
+    "Probe",
     "TerminalTimeLimit",
+    "WatchRepair",
     "Wrapper",
     "make",
     "names",
@@ -41,7 +49,12 @@ __all__ = [
 TimeLimit = Literal["bootstrap", "terminal"]
 TIME_LIMITS = ("bootstrap", "terminal")
 
-OURS: dict[str, type] = {cls.__name__: cls for cls in (DelayedKeyToDoor,)}
+OURS: dict[str, Callable[..., EpisodicEnvironment]] = {
+    "DelayedKeyToDoor": DelayedKeyToDoor,
+    "KeyToDoor": KeyToDoor,
+    "WatchRepair": WatchRepair,
+    **PROBES,
+}
 
 # Their observations contain the time, so the limit is part of the task: a value asked beyond it is extrapolated.
 TERMINAL_BY_DEFAULT = (
@@ -87,7 +100,7 @@ def make(name: str, *, time_limit: TimeLimit | None = None, **settings: Any) -> 
     numbers = {key: value for key, value in settings.items() if key in fields}
     _reject_unknown(name, settings, fields, arguments)
     params = _override(name, env.default_params, numbers)
-    if isinstance(env, FiniteEnvironment):
+    if isinstance(env, EpisodicEnvironment):
         env.check(params)
     if "max_steps_in_episode" in numbers:
         env = _with_horizon(env, int(np.max(numbers["max_steps_in_episode"])))

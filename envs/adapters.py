@@ -170,7 +170,9 @@ class BraxEnvironment(Environment):
         self, key: jax.Array, state: BraxState, action: Array, params: BraxParams
     ) -> tuple[Array, BraxState, Array, Array, dict]:
         del key, params
-        brax = cast_like(self.env.step(state.brax, jnp.clip(action, -1.0, 1.0)), state.brax)
+        # brax writes into the dictionaries of the state that it is given: step on a copy.
+        stepped = self.env.step(jax.tree.map(jnp.asarray, state.brax), jnp.clip(action, -1.0, 1.0))
+        brax = cast_like(stepped, state.brax)
         state = BraxState(time=state.time + 1, brax=brax)
         return jnp.asarray(brax.obs, jnp.float32), state, jnp.asarray(brax.reward, jnp.float32), brax.done > 0.5, {}
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 from gymnax.environments import environment, spaces
 from jaxtyping import Array, Float
 
+from envs.base import check_length, check_max_length
 from envs.finite import FiniteEnvironment
 
 TAKE_KEY = 0
@@ -69,8 +69,7 @@ class DelayedKeyToDoor(FiniteEnvironment):
     max_length: int = 40
 
     def __post_init__(self) -> None:
-        if self.max_length < MIN_LENGTH:
-            raise ValueError(f"max_length={self.max_length} is too short; key, corridor and door need at least {MIN_LENGTH}.")
+        check_max_length(self.max_length, minimum=MIN_LENGTH)
 
     @property
     def horizon(self) -> int:
@@ -89,7 +88,7 @@ class DelayedKeyToDoor(FiniteEnvironment):
         return State(time=self.max_length, has_key=2, events=self.max_length - 1, event=2)
 
     def check(self, params: Params) -> None:
-        check_length(params.length, MIN_LENGTH, self.max_length)
+        check_length(params.length, minimum=MIN_LENGTH, maximum=self.max_length)
 
     def noise(self, params: Params) -> tuple[Array, Float[Array, "2"]]:
         """Whether an event happens: 0 or 1."""
@@ -128,12 +127,3 @@ class DelayedKeyToDoor(FiniteEnvironment):
     def observation_space(self, params: Params) -> spaces.Box:
         del params
         return spaces.Box(0.0, 1.0, (5,), jnp.float32)
-
-
-def check_length(length: Any, minimum: int, maximum: int) -> None:
-    """Raise a ValueError unless minimum <= length <= maximum, for a number or an array of them."""
-    if np.min(length) < minimum or np.max(length) > maximum:
-        raise ValueError(
-            f"length={np.asarray(length).tolist()} is not allowed: it must lie between {minimum} and "
-            f"max_length={maximum}. Pass a larger static max_length to make it longer."
-        )

@@ -8,10 +8,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from gymnax.environments import spaces
-from gymnax.environments.environment import Environment
 from jaxtyping import Array, Float
 
+from envs.base import EpisodicEnvironment
 from jaxcredit.core.mdp import TabularMDP
 
 PyTree = Any
@@ -19,17 +18,12 @@ PyTree = Any
 MAX_TABLE_ENTRIES = 4_000_000
 
 
-class FiniteEnvironment(Environment):
-    """A gymnax environment given by two pure functions, `noise` and `transition`.
+class FiniteEnvironment(EpisodicEnvironment):
+    """An environment given by two pure functions, `noise` and `transition`.
 
-    Subclasses are frozen dataclasses: their fields are the static settings, by which they compare and hash, so that
-    equal environments share compiled programs. They write the members below that raise `NotImplementedError`.
+    Subclasses write the members below that raise `NotImplementedError`, besides `horizon`, `num_actions`,
+    `default_params` and `observation_space`.
     """
-
-    @property
-    def horizon(self) -> int:
-        """Static bound on the number of steps of an episode."""
-        raise NotImplementedError
 
     @property
     def state_sizes(self) -> PyTree:
@@ -51,10 +45,6 @@ class FiniteEnvironment(Environment):
     def get_obs(self, state: PyTree, params: PyTree | None = None, key: jax.Array | None = None) -> Array:
         raise NotImplementedError
 
-    def check(self, params: PyTree) -> None:
-        """Raise a ValueError where (concrete) params contradict the static settings."""
-        del params
-
     def step_env(
         self, key: jax.Array, state: PyTree, action: Array, params: PyTree
     ) -> tuple[Array, PyTree, Array, Array, dict]:
@@ -65,15 +55,6 @@ class FiniteEnvironment(Environment):
     def reset_env(self, key: jax.Array, params: PyTree) -> tuple[Array, PyTree]:
         state = draw(key, *self.initial(params))
         return self.get_obs(state, params), state
-
-    def is_truncated(self, state: PyTree, params: PyTree) -> Array:
-        """Never: these episodes end naturally, and the end is part of the task."""
-        del state, params
-        return jnp.zeros((), bool)
-
-    def action_space(self, params: PyTree | None = None) -> spaces.Discrete:
-        del params
-        return spaces.Discrete(self.num_actions)
 
     @property
     def num_states(self) -> int:
