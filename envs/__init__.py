@@ -103,6 +103,10 @@ def make(name: str, *, time_limit: TimeLimit | None = None, **settings: Any) -> 
     if isinstance(env, EpisodicEnvironment):
         env.check(params)
     if "max_steps_in_episode" in numbers:
+        if np.min(params.max_steps_in_episode) < 1:
+            raise ValueError(
+                f"max_steps_in_episode={numbers['max_steps_in_episode']!r} is not allowed: an episode has at least one step."
+            )
         env = _with_horizon(env, int(np.max(numbers["max_steps_in_episode"])))
     return (_terminal(env) if time_limit == "terminal" else env), params
 
@@ -174,9 +178,10 @@ def _override(name: str, params: Any, numbers: dict[str, Any]) -> Any:
     for key, value in numbers.items():
         dtype = getattr(params, key).dtype
         array = np.asarray(value)
-        cast = array.astype(dtype)
-        if not np.issubdtype(dtype, np.floating) and not np.array_equal(cast, array):
-            raise ValueError(f"{key}={value!r} of {name} must be of type {dtype.name}.")
+        numeric = np.issubdtype(array.dtype, np.number) or array.dtype == bool
+        cast = array.astype(dtype) if numeric else array
+        if not numeric or not (np.issubdtype(dtype, np.floating) or np.array_equal(cast, array)):
+            raise ValueError(f"{key}={value!r} of {name} must be of type {dtype.name}, a number or an array of them.")
         params = params.replace(**{key: jnp.asarray(cast)})
     return params
 

@@ -60,8 +60,7 @@ class GymnaxEnvironment(Environment):
 
     @property
     def default_params(self) -> PyTree:
-        params = self.env.default_params
-        return strong(params.replace(max_steps_in_episode=int(params.max_steps_in_episode)))
+        return strong(self.env.default_params)
 
     @property
     def name(self) -> str:
@@ -193,8 +192,10 @@ def make_brax(name: str, *, backend: str | None = None, episode_length: int = 10
     Returns:
       The adapted environment; its horizon is `episode_length`.
     Raises:
-      ValueError: unknown backend or setting.
+      ValueError: unknown backend or setting, or an episode without a step.
     """
+    if episode_length < 1:
+        raise ValueError(f"episode_length={episode_length} is not allowed: an episode has at least one step.")
     if backend is not None:
         if backend not in BRAX_BACKENDS:
             raise ValueError(f"backend={backend!r} is not known; brax has {', '.join(BRAX_BACKENDS)}.")

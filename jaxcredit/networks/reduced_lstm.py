@@ -83,4 +83,5 @@ class ReturnPredictor(nn.Module):
     def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
         """Map x `[T, B, D]`, mask `[T, B]` to predictions `[T, B]`; on padded steps the last one is repeated."""
         cell = ReducedLSTM(self.units, self.gate)(x, mask)
-        return nn.Dense(1)(nn.tanh(nn.Dense(self.units)(cell)))[..., 0]
+        hidden = nn.tanh(nn.Dense(self.units)(cell))
+        return nn.Dense(1)(jnp.concatenate([cell, hidden], axis=-1))[..., 0]
