@@ -72,7 +72,7 @@ def vtrace(
     rho, c = clipped_ratio(log_rho, clip_rho), clipped_ratio(log_rho, clip_c)
     td_error = reward + discount * next_value - value
     correction = backward_recurrence(trace * c, rho * td_error, jnp.zeros((), reward.dtype), form=form)
-    return value + correction, rho * (td_error + trace * following(correction, 0))
+    return value + correction, rho * (td_error + trace * following(correction))
 
 
 def retrace(
@@ -112,8 +112,8 @@ def retrace(
         reward, terminated, truncated, taken_value=taken_value, next_value=next_value, log_rho=log_rho
     )
     discount = bootstrap_discount(gamma, terminated, reward.dtype)
-    trace = discount * trace_factor(lam, terminated, truncated, reward.dtype) * following(clipped_ratio(log_rho, 1), 0)
-    one_step = reward + discount * next_value - trace * following(taken_value, 0)
+    trace = discount * trace_factor(lam, terminated, truncated, reward.dtype) * following(clipped_ratio(log_rho, 1))
+    one_step = reward + discount * next_value - trace * following(taken_value)
     return backward_recurrence(trace, one_step, jnp.zeros((), reward.dtype), form=form)
 
 

@@ -55,8 +55,16 @@ def conform(reward: Any, terminated: Any, truncated: Any, **values: Any) -> list
 def trace_factor(
     lam: PerStep, terminated: Bool[Array, "T"], truncated: Bool[Array, "T"], dtype: Any
 ) -> Float[Array, "T"]:
-    """Factor on what follows step t through the trace: lam (1 - (terminated | truncated))."""
-    return jnp.where(continues(terminated, truncated), jnp.asarray(lam, dtype), jnp.zeros((), dtype))
+    """Factor on what follows step t through the trace: lam (1 - (terminated | truncated)).
+
+    A product, because `vmap` over axis 1 would make a `where` with scalar branches batch-major, and the scan pay for it.
+    """
+    return jnp.asarray(lam, dtype) * continues(terminated, truncated).astype(dtype)
+
+
+def following(x: Float[Array, "T"]) -> Float[Array, "T"]:
+    """x_{t+1} at index t, 0 behind the window."""
+    return jnp.pad(x[1:], (0, 1))
 
 
 def lambda_returns(
@@ -253,17 +261,12 @@ def n_step_returns(
     check_n(n)
     (next_value,) = conform(reward, terminated, truncated, next_value=next_value)
     discount = bootstrap_discount(gamma, terminated, reward.dtype)
-    goes_on = continues(terminated, truncated)
+    goes_on = continues(terminated, truncated) & (jnp.arange(reward.size) < reward.size - 1)
 
     def lengthen(_: Any, returns: Array) -> Array:
-        return reward + discount * jnp.where(goes_on, following(returns, next_value[-1]), next_value)
+        return reward + discount * jnp.where(goes_on, following(returns), next_value)
 
     return jax.lax.fori_loop(1, min(n, reward.size), lengthen, reward + discount * next_value)
-
-
-def following(x: Float[Array, "T"], last: Any) -> Float[Array, "T"]:
-    """x_{t+1} at index t, with `last` behind the window."""
-    return jnp.append(x[1:], jnp.asarray(last, x.dtype))
 
 
 def check_action_table(reward: Any, **tables: Any) -> None:
