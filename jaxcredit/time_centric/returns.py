@@ -57,7 +57,7 @@ def trace_factor(
 ) -> Float[Array, "T"]:
     """Factor on what follows step t through the trace: lam (1 - (terminated | truncated)).
 
-    A product, because `vmap` over axis 1 would make a `where` with scalar branches batch-major, and the scan pay for it.
+    A product: under `vmap` over axis 1 a `where` with scalar branches becomes batch-major, and the scan pays for it.
     """
     return jnp.asarray(lam, dtype) * continues(terminated, truncated).astype(dtype)
 
