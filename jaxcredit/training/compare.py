@@ -1,0 +1,266 @@
+"""Several agents on one task: trained one after the other, all seeds of each at once, and put into one table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
+from jaxcredit.agents.rollout import collect, start
+from jaxcredit.evaluation.plots import credit_picture, learning_curves
+from jaxcredit.evaluation.statistics import Crossing, Interval, bootstrap_interval, bootstrap_ratio, iqm, threshold_step
+from jaxcredit.training.logging import Progress, Report, claim, curves_of, describe
+from jaxcredit.training.run import RunResult, run
+from jaxcredit.training.sweep import EVALUATION_STREAM
+
+if TYPE_CHECKING:
+    import pandas
+
+SMOOTHING = 160  # episodes over which a curve is averaged before it is held against the threshold
+PICTURED, CANDIDATES = 3, 64  # episodes in the credit picture, and episodes among which they are chosen
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` returns.
+
+    Attributes:
+      table: one row per method.  `return`, and every `log_info` of the agents, is the interquartile mean over seeds of
+        the final evaluation, between `.low` and `.high` (95 % bootstrap interval); `failed` counts seeds that ended in
+        NaN and are left out.  With a threshold: `episodes` until it is reached (interquartile mean), `censored` seeds
+        that never got there (they enter with the budget), and `ratio` of `episodes` to those of the best method, with
+        its interval.
+      frame: the rows of all runs, with a column `method`.
+      results: method -> its `RunResult`.
+      directory: where the files are, or None.
+    """
+
+    table: pandas.DataFrame
+    frame: pandas.DataFrame
+    results: dict[str, RunResult]
+    directory: Path | None
+
+
+def compare(
+    agents: Mapping[str, OnPolicyAgent],
+    keys: jax.Array,
+    *,
+    episodes: int,
+    eval_episodes: int = 256,
+    measure: str = "episode_return",
+    threshold: float | None = None,
+    directory: str | Path | None = None,
+    num_points: int = 128,
+    progress: bool | Callable[[Report], None] = True,
+) -> Comparison:
+    """Train every agent with every seed for the same number of episodes, then evaluate all of them.
+
+    Args:
+      agents: method -> agent, in the order of the table; all collect whole episodes.
+      keys: typed random keys of the seeds, `[S]`; every method gets the same.
+      episodes: valid episodes per seed after which training stops (rounded up to whole chunks, see `run`).
+      eval_episodes: fresh episodes per seed for the final evaluation of the sampled policy.
+      measure: metric of the curves and of the threshold: "episode_return", or one of the agents' `log_info`.
+      threshold: level of `measure` to reach; the question is in how many episodes.
+      directory: where to write: `metrics.parquet`, `summary.csv`, `curves.png`, `credit.png`, `config.json`, and one
+        folder per method as `run` writes it; None writes nothing.
+      num_points: most points of a curve.
+      progress: as in `run`, for the whole comparison.
+    Returns:
+      A `Comparison`.
+    Raises:
+      ValueError: no agents, one that does not collect whole episodes, an unknown measure, sizes below 1, or a directory
+        that already holds a run.
+    """
+    _check(agents, measure, episodes=episodes, eval_episodes=eval_episodes)
+    if directory is not None:
+        directory = claim(directory, {
+            "label": "comparison", "episodes": episodes, "eval_episodes": eval_episodes, "measure": measure,
+            "threshold": threshold, "keys": jax.random.key_data(keys).tolist(), "agents": describe(dict(agents)),
+        })
+    show = progress if callable(progress) else Progress(len(agents)) if progress else None
+    results = {}
+    with show if isinstance(show, Progress) else nullcontext():
+        for method, agent in agents.items():
+            results[method] = run(
+                agent, keys, -(-episodes // agent.num_envs) * agent.num_envs * agent.window,
+                directory=None if directory is None else directory / re.sub(r"[^\w.+-]+", "_", method),
+                num_points=num_points, eval_episodes=eval_episodes, progress=show or False, label=method,
+            )
+    frame = _concat({method: result.frame for method, result in results.items()})
+    table = tabulate(results, agents, measure, threshold)
+    if directory is not None:
+        frame.to_parquet(directory / "metrics.parquet", index=False)
+        table.to_csv(directory / "summary.csv", index=False)
+        _draw(agents, results, frame, measure, threshold, directory)
+    return Comparison(table, frame, results, directory)
+
+
+def tabulate(
+    results: Mapping[str, RunResult], agents: Mapping[str, OnPolicyAgent], measure: str, threshold: float | None
+) -> pandas.DataFrame:
+    """The table of a `Comparison`."""
+    import pandas as pd
+
+    crossings = {} if threshold is None else {m: _crossing(r.frame, measure, threshold) for m, r in results.items()}
+    best = min(crossings.values(), key=lambda crossing: iqm(crossing.step), default=None)
+    rows = []
+    for method, result in results.items():
+        summary = result.summary
+        failed = int((~np.isfinite(summary["eval.episode_return"])).sum())
+        row: dict[str, Any] = {"method": method, "seeds": len(summary), "failed": failed}
+        for name in ("episode_return", *agents[method].log_info):
+            row |= _columns(name.removeprefix("episode_"), _interval(summary[f"eval.{name}"].to_numpy()))
+        if best is not None:
+            crossing = crossings[method]
+            row |= _columns("episodes", bootstrap_interval(crossing.step)) | {"censored": int(crossing.censored.sum())}
+            row |= _columns("ratio", bootstrap_ratio(crossing.step, best.step))
+        rows.append(row | {"compile_seconds": result.compile_seconds, "run_seconds": result.run_seconds})
+    return pd.DataFrame(rows)
+
+
+class CreditTrace(NamedTuple):
+    """A few episodes with their credit, all arrays `[T, E]`: what `credit_picture` draws.
+
+    Attributes:
+      reward: what the environment paid, in reward units; redistributed: what the estimator made of it.
+      advantage: the credit of the action taken.
+      decisive: the steps that decide the return, if the environment marks them by `info["decisive"]`; else all False.
+      mask: False on padding.
+    """
+
+    reward: jax.Array
+    redistributed: jax.Array
+    advantage: jax.Array
+    decisive: jax.Array
+    mask: jax.Array
+
+
+def credit_trace(agent: OnPolicyAgent, state: TrainState, key: jax.Array, num_episodes: int) -> CreditTrace:
+    """Collect whole episodes with a trained policy and let the trained estimator assign their credit.  Pure.
+
+    Args:
+      agent: the agent, state: its training state, of one seed.
+      key: random key.
+      num_episodes: E, static.
+    Returns:
+      A `CreditTrace`.
+    """
+    agent = agent.replace(num_envs=num_episodes, group_size=1, episodic=True)
+    start_key, run_key, credit_key = jax.random.split(key, 3)
+    carry = agent.policy.initial_carry(num_episodes)
+    runner = start(agent.env, agent.env_params, start_key, num_episodes, carry)
+    _, trajectory, _ = collect(
+        _Marked(agent.env), agent.env_params, agent.act(state.params, state.moments), run_key, runner, agent.window,
+        episodic=True, to_env=agent.to_env,
+    )
+    following, decisive = trajectory.next_observation
+    trajectory = trajectory.replace(next_observation=following)
+    trajectory = agent._annotate(state.params, state.moments, carry, trajectory)
+    assigned = agent.credit.assign(credit_key, state.credit, trajectory, context=agent._context(state.params))
+    advantage = assigned.advantage
+    if assigned.action_advantage is not None:
+        advantage = jnp.take_along_axis(assigned.action_advantage, trajectory.action[..., None], axis=-1)[..., 0]
+    return CreditTrace(trajectory.reward, assigned.reward, advantage, decisive, trajectory.mask)
+
+
+@dataclass(frozen=True)
+class _Marked:
+    """An environment whose mark of decisive steps travels beside the final observation, where `collect` keeps it."""
+
+    env: Any
+
+    def step(self, key: jax.Array, state: Any, action: jax.Array, params: Any) -> tuple[Any, ...]:
+        *result, info = self.env.step(key, state, action, params)
+        decisive = jnp.asarray(info.get("decisive", False), bool)
+        return *result, info | {"final_observation": (info["final_observation"], decisive)}
+
+
+def rewrites_reward(agent: OnPolicyAgent, state: TrainState) -> bool:
+    """Whether the agent's estimator puts other rewards in the place of the environment's; nothing is computed."""
+    found = []
+
+    def assign(state: TrainState) -> None:
+        _, trajectory, _, _ = agent._gather(jax.random.key(0), state.params, state.moments, state.runner)
+        context = agent._context(state.params)
+        assigned = agent.credit.assign(jax.random.key(0), state.credit, trajectory, context=context)
+        found.append(assigned.reward is not trajectory.reward)
+
+    jax.eval_shape(assign, state)
+    return found[0]
+
+
+def _draw(
+    agents: Mapping[str, OnPolicyAgent], results: Mapping[str, RunResult], frame: pandas.DataFrame, measure: str,
+    threshold: float | None, directory: Path,
+) -> None:
+    curves = curves_of(frame, measure, x="episodes")
+    if curves:
+        learning_curves(curves, directory / "curves.png", ylabel=measure.replace("_", " "), threshold=threshold)
+    rewriting = [method for method, agent in agents.items() if rewrites_reward(agent, results[method].state_of(0))]
+    method = next(iter([*rewriting, *agents]))
+    agent, result = agents[method], results[method]
+    middle = int(result.summary[f"eval.{measure}"].argsort().iloc[len(result.summary) // 2])
+    trace = jax.jit(partial(credit_trace, num_episodes=CANDIDATES))(
+        agent, result.state_of(middle), jax.random.key(EVALUATION_STREAM)
+    )
+    total = np.where(trace.mask, trace.reward, 0).sum(axis=0)
+    chosen = np.argsort(total, kind="stable")[np.linspace(0, CANDIDATES - 1, PICTURED).round().astype(int)]
+    shown = CreditTrace(*(np.asarray(x)[:, chosen] for x in trace))
+    credit_picture(
+        directory / "credit.png", reward=shown.reward, redistributed=shown.redistributed, advantage=shown.advantage,
+        decisive={"decisive step": shown.decisive} if shown.decisive.any() else {}, mask=shown.mask,
+        labels=[f"return {total[i]:.3g}" for i in chosen], title=f"Where {method} puts the credit, after training",
+    )
+
+
+def _crossing(frame: pandas.DataFrame, measure: str, threshold: float) -> Crossing:
+    """Valid episodes until each seed's curve reaches the threshold."""
+    by_point = frame.pivot(index="point", columns="seed", values=[measure, "episodes"])
+    steps = by_point["episodes"].mean(axis=1).to_numpy()
+    # a point without a number (diverged, or no episode ended) is a point at which the threshold is not reached
+    curve = by_point[measure].fillna(-np.finfo(np.float64).max / len(steps)).to_numpy().T
+    window = min(len(steps), max(1, round(SMOOTHING / steps[0])))
+    return threshold_step(curve, steps, threshold, window)
+
+
+def _interval(values: np.ndarray) -> Interval:
+    values = values[np.isfinite(values)]
+    return bootstrap_interval(values) if values.size else Interval(*[float("nan")] * 3)
+
+
+def _columns(name: str, interval: Interval) -> dict[str, float]:
+    return {name: interval.estimate, f"{name}.low": interval.low, f"{name}.high": interval.high}
+
+
+def _concat(frames: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
+    import pandas as pd
+
+    named = [frame.assign(method=method) for method, frame in frames.items()]
+    frame = pd.concat(named, ignore_index=True)
+    return frame[["method", *(name for name in frame.columns if name != "method")]]
+
+
+def _check(agents: Mapping[str, OnPolicyAgent], measure: str, **sizes: int) -> None:
+    if not agents:
+        raise ValueError("compare() needs at least one agent: {'gae': PPO(...), 'rudder': PPO(..., credit=...)}.")
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name}={size!r} is not allowed; give a whole number of at least 1.")
+    for method, agent in agents.items():
+        if not agent.is_episodic:
+            raise ValueError(f"compare() counts episodes: build the agent of {method} with episodic=True.")
+        known = ("episode_return", *agent.log_info)
+        if measure not in known:
+            raise ValueError(
+                f"{method} does not report measure={measure!r}; choose one of {', '.join(known)}, or add it to log_info."
+            )

@@ -1,0 +1,233 @@
+"""What a run shows and writes while it trains: progress on the screen, files that hold every point reached so far."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import importlib.metadata
+import json
+import math
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxcredit.evaluation.plots import curves_from_frame, learning_curves
+from jaxcredit.evaluation.statistics import iqm
+
+if TYPE_CHECKING:
+    import pandas
+
+PACKAGES = ("jaxcredit", "jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
+INDEX = ("seed", "point", "iteration", "total_steps", "valid_steps", "episodes")
+SECONDS_BETWEEN_LINES = 10
+
+
+class Report(NamedTuple):
+    """How far a run is; one is sent before compiling (`done` 0) and one after every point.
+
+    Attributes:
+      label: name of the run.
+      done, total: points reached, points in all.
+      seconds: since the first point was begun, compilation left out.
+      rate: valid environment steps per second, all seeds together.
+      episode_return: interquartile mean over seeds of the latest point, in reward units; NaN where no episode ended.
+    """
+
+    label: str
+    done: int
+    total: int
+    seconds: float
+    rate: float
+    episode_return: float
+
+
+class Progress:
+    """Shows how a row of runs gets on: a bar in a terminal or a notebook, elsewhere a line every ten seconds.
+
+    A context manager that is called with every `Report`; each report with `done == total` ends one run of the row.
+    """
+
+    def __init__(self, runs: int = 1) -> None:
+        from rich.console import Console
+
+        self._console = Console(stderr=True)
+        self._runs = runs
+        self._finished: list[float] = []
+        self._bar: Any = None
+
+    def __enter__(self) -> Progress:
+        self._began = self._spoke = time.monotonic()
+        if self._console.is_terminal or self._console.is_jupyter:
+            from rich.progress import BarColumn, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+
+            label, status = TextColumn("{task.description}"), TextColumn("{task.fields[status]}")
+            columns = (SpinnerColumn(), label, BarColumn(), TaskProgressColumn(), status, TimeElapsedColumn())
+            self._bar = Bar(*columns, console=self._console)
+            self._task = self._bar.add_task("", total=self._runs, status="")
+            self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, report: Report) -> None:
+        status = self._status(report)
+        completed = len(self._finished) + report.done / report.total
+        if report.done == report.total:
+            now = time.monotonic()
+            self._finished.append(now - self._began)
+            self._began = now
+        if self._bar is not None:
+            self._bar.update(self._task, description=report.label, completed=completed, status=status)
+        elif time.monotonic() - self._spoke >= SECONDS_BETWEEN_LINES:
+            self._spoke = time.monotonic()
+            print(f"{report.label}  {completed / self._runs:4.0%}  {status}", file=sys.stderr, flush=True)
+
+    def _status(self, report: Report) -> str:
+        if report.done == 0:
+            return "compiling"
+        left = _duration(self._remaining(report))
+        return f"{report.rate:,.0f} steps/s  return {report.episode_return:.3g}  {left} left"
+
+    def _remaining(self, report: Report) -> float:
+        """Seconds left: of this run by its own pace, of each later one by the mean of those that are complete."""
+        this = report.seconds / report.done * (report.total - report.done)
+        complete = self._finished or [time.monotonic() - self._began + this]
+        return this + (self._runs - len(self._finished) - 1) * sum(complete) / len(complete)
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(math.ceil(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+class RunFiles:
+    """The files of one run.  A context manager; leaving it closes them.
+
+    At once `config.json`; after every point the rows of `metrics.csv` and TensorBoard events (interquartile mean and
+    mean over seeds, by valid steps); at the end `metrics.parquet`, `summary.csv` and `curves.png`.
+
+    Raises:
+      ValueError: the directory already holds a run.
+    """
+
+    def __init__(self, directory: str | Path, config: dict[str, Any]) -> None:
+        from tensorboardX import SummaryWriter
+
+        self.directory = claim(directory, config)
+        self._label = config["label"]
+        self._events = SummaryWriter(str(self.directory))
+
+    def __enter__(self) -> RunFiles:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._events.close()
+
+    def append(self, rows: pandas.DataFrame) -> None:
+        """Add one point: a row per seed."""
+        path = self.directory / "metrics.csv"
+        rows.to_csv(path, mode="a", header=not path.exists(), index=False)
+        step = round(rows["valid_steps"].mean())
+        for name in rows.columns.difference(INDEX, sort=False):
+            values = rows[name].to_numpy()
+            if np.isfinite(values).any():
+                self._events.add_scalar(f"{name}/iqm", finite_iqm(values), step)
+                self._events.add_scalar(f"{name}/mean", float(np.nanmean(values)), step)
+        self._events.flush()
+
+    def finish(self, frame: pandas.DataFrame, summary: pandas.DataFrame) -> None:
+        """Write what is made of all points."""
+        frame.to_parquet(self.directory / "metrics.parquet", index=False)
+        summary.to_csv(self.directory / "summary.csv", index=False)
+        curves = curves_of(frame.assign(method=self._label), "episode_return", x="valid_steps")
+        if curves:
+            path = self.directory / "curves.png"
+            learning_curves(curves, path, ylabel="episode return", xlabel="environment steps", title=self._label)
+
+
+def claim(directory: str | Path, config: dict[str, Any]) -> Path:
+    """Make a directory for a run and write its `config.json`, the mark that it is taken.
+
+    Raises:
+      ValueError: it already holds one.
+    """
+    directory = Path(directory)
+    path = directory / "config.json"
+    if path.exists():
+        raise ValueError(f"{directory} already holds a run ({path.name}): choose another directory, or delete this one.")
+    directory.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(config | provenance(), indent=2) + "\n")
+    return directory
+
+
+def provenance() -> dict[str, Any]:
+    """Where results come from: versions, devices, command and time."""
+    versions = {name: importlib.metadata.version(name) for name in PACKAGES if _installed(name)}
+    return {
+        "versions": {"python": platform.python_version(), **versions},
+        "devices": [str(device.device_kind) for device in jax.devices()],
+        "command": sys.argv,
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def describe(x: Any) -> Any:
+    """A configuration as JSON can hold it: dataclasses become dicts with their `type`, arrays lists."""
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        return {"type": type(x).__qualname__} | {f.name: describe(getattr(x, f.name)) for f in dataclasses.fields(x)}
+    if isinstance(x, jax.Array | np.ndarray | np.generic):
+        return describe(np.asarray(x).tolist())
+    if isinstance(x, list | tuple):
+        return [describe(item) for item in x]
+    if isinstance(x, dict):
+        return {str(key): describe(value) for key, value in x.items()}
+    if isinstance(x, float) and not math.isfinite(x):
+        return str(x)
+    if x is None or isinstance(x, bool | int | float | str):
+        return x
+    return getattr(x, "__qualname__", type(x).__qualname__)
+
+
+def finite_iqm(values: Any) -> float:
+    """Interquartile mean of the values that are numbers; NaN if none is."""
+    values = np.asarray(values, dtype=np.float64)
+    values = values[np.isfinite(values)]
+    return float(iqm(values)) if values.size else math.nan
+
+
+def curves_of(frame: pandas.DataFrame, y: str, *, x: str) -> dict[str, Any]:
+    """Learning curves `[seeds, N]` of every method in a table, without gaps.
+
+    A point at which no episode ended has no value: it is interpolated between its neighbours, and left out for all
+    seeds before the first and after the last one that has.  Seeds without any value (they diverged) and methods without
+    any such seed are left out.
+
+    Args:
+      frame: one row per `method`, `seed` and `point`.
+      y, x: columns.
+    Returns:
+      what `learning_curves` takes.
+    """
+    runs = frame[["method", "seed", "point", x, y]].sort_values("point", kind="stable")
+    runs = runs[np.isfinite(runs.groupby(["method", "seed"], sort=False)[y].transform("max"))]
+    by_run = runs.groupby(["method", "seed"], sort=False)[y]
+    runs = runs.assign(**{y: by_run.transform(lambda curve: curve.interpolate(limit_area="inside"))})
+    known = runs[y].notna().groupby([runs["method"], runs["point"]]).transform("all")
+    return curves_from_frame(runs[known], y, x=x)

@@ -1,0 +1,269 @@
+"""The host loop: compiled chunks of training, with progress, logs and files between them."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import custom_vmap
+
+from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
+from jaxcredit.training.logging import Progress, Report, RunFiles, describe, finite_iqm
+from jaxcredit.training.sweep import EVALUATION_STREAM, as_arrays
+from jaxcredit.training.train import COUNTERS, advance, evaluate, train
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What `run` returns.
+
+    Attributes:
+      state: the final training state of all seeds; leaves that differ between seeds have them on axis 0.
+      frame: one row per seed and point: `seed`, `point`, `iteration`, the counters, and every metric of `train`.
+      summary: one row per seed: the final counters, every metric averaged over the last tenth of the points, and the
+        final evaluation as `eval.*`.
+      directory: where the files are, or None.
+      compile_seconds, run_seconds: spent on compiling, and on everything after it.
+      axes: the seed axis of every leaf of `state`, see `seed_axes`.
+    """
+
+    state: TrainState
+    frame: pandas.DataFrame
+    summary: pandas.DataFrame
+    directory: Path | None
+    compile_seconds: float
+    run_seconds: float
+    axes: Any
+
+    def state_of(self, seed: int) -> TrainState:
+        """The training state of one seed, as `train` would have returned it."""
+        return jax.tree.map(
+            lambda axis, leaf: leaf if axis is None else leaf[seed], self.axes, self.state, is_leaf=lambda x: x is None
+        )
+
+
+def run(
+    agent: OnPolicyAgent,
+    keys: jax.Array,
+    total_steps: int,
+    *,
+    directory: str | Path | None = None,
+    num_points: int = 128,
+    eval_episodes: int = 0,
+    progress: bool | Callable[[Report], None] = True,
+    label: str | None = None,
+) -> RunResult:
+    """Train many seeds side by side in one compiled program, chunk by chunk, and write down what happens.
+
+    The same training as `jit(vmap(train))`: one chunk is compiled once and called until `total_steps` are collected.
+    Ctrl-C ends the run after the current chunk with all files written; a second one ends it at once.
+
+    Args:
+      agent: what to train.
+      keys: typed random keys, one per seed, `[S]`.
+      total_steps: environment steps (slots) to collect per seed; rounded up to whole chunks, which is at most one
+        iteration, or one part in `num_points`, more.
+      directory: where to write (see `RunFiles`); None writes nothing.
+      num_points: most points of a curve, hence most chunks.
+      eval_episodes: if positive, evaluate every final policy on so many fresh episodes.
+      progress: True shows a bar (without a terminal, a line every ten seconds), False nothing; or a function that is
+        called with a `Report` after every point.
+      label: name of the run in progress, files and figures; None takes the names of agent and environment.
+    Returns:
+      A `RunResult`.
+    Raises:
+      ValueError: keys that are no `[S]` typed keys, sizes below 1, a directory that already holds a run, or whatever
+        `OnPolicyAgent.init` and `evaluate` object to.
+      KeyboardInterrupt: after Ctrl-C, once the files are written.
+    """
+    _check(keys, total_steps=total_steps, num_points=num_points)
+    label = label or f"{type(agent).__name__} on {getattr(agent.env, 'name', agent.env)}"
+    agent = as_arrays(agent)
+    iterations = -(-total_steps // (agent.num_envs * agent.window))
+    per_chunk = -(-iterations // num_points)
+    chunks = -(-iterations // per_chunk)
+    config = {
+        "label": label,
+        "total_steps": total_steps,
+        "iterations": chunks * per_chunk,
+        "num_points": num_points,
+        "eval_episodes": eval_episodes,
+        "keys": jax.random.key_data(keys).tolist(),
+        "agent": describe(agent),
+    }
+    with _display(progress) as show, _files(directory, config) as files, _interrupts() as interrupted:
+        show(Report(label, 0, chunks, 0.0, 0.0, float("nan")))
+        began = time.perf_counter()
+        programs = _compile(agent, keys, per_chunk, eval_episodes)
+        compiled = time.perf_counter()
+        # the copy is what may be donated: the state holds the caller's keys
+        state = programs.init(agent, jnp.copy(keys))
+        points = []
+        for done in range(1, chunks + 1):
+            state, metrics = programs.chunk(agent, state)
+            points.append(_rows(jax.device_get(metrics), point=done - 1, iteration=done * per_chunk))
+            if files is not None:
+                files.append(points[-1])
+            seconds = time.perf_counter() - compiled
+            rate = points[-1]["valid_steps"].sum() / seconds
+            show(Report(label, done, chunks, seconds, rate, finite_iqm(points[-1]["episode_return"])))
+            if interrupted.is_set():
+                break
+        frame = _concat(points)
+        evaluation = {}
+        if programs.evaluate is not None and not interrupted.is_set():
+            evaluation = jax.device_get(programs.evaluate(agent, state, keys))
+        summary = summarise(frame, evaluation)
+        if files is not None:
+            files.finish(frame, summary)
+    if interrupted.is_set():
+        where = f"; its files are in {directory}" if directory is not None else ""
+        raise KeyboardInterrupt(f"{label} was stopped after {len(points)} of {chunks} points{where}")
+    run_seconds = time.perf_counter() - compiled
+    path = None if directory is None else Path(directory)
+    return RunResult(state, frame, summary, path, compiled - began, run_seconds, programs.axes)
+
+
+def seed_axes(agent: OnPolicyAgent, keys: jax.Array) -> Any:
+    """For every leaf of the state of many seeds: 0 where seeds differ, None where they share one value.
+
+    Shared are the counters that a `lax.cond` reads (they must not become one per seed, or the branch becomes a select),
+    and whatever else training does not make depend on the key.  Found by tracing: vmap itself is asked.
+
+    Args:
+      agent: the agent.
+      keys: `[S]` typed random keys.
+    Returns:
+      A `TrainState` of 0 and None, which `vmap` takes as `in_axes` and `out_axes`.
+    """
+    found = []
+
+    @custom_vmap
+    def witness(state: TrainState) -> TrainState:
+        return state
+
+    @witness.def_vmap
+    def note(axis_size: int, in_batched: list[Any], state: TrainState) -> tuple[TrainState, Any]:
+        del axis_size
+        found.append(in_batched[0])
+        return state, in_batched[0]
+
+    # after one iteration of the loop: what is constant at first may depend on the seed later
+    jax.eval_shape(jax.vmap(lambda key: witness(train(agent, key, 1)[0])), keys)
+    return jax.tree.map(lambda batched: 0 if batched else None, found[0])
+
+
+@dataclass(frozen=True)
+class _Programs:
+    """Everything a run calls, compiled."""
+
+    init: Callable[..., Any]
+    chunk: Callable[..., Any]
+    evaluate: Callable[..., Any] | None
+    axes: Any
+
+
+def _compile(agent: OnPolicyAgent, keys: jax.Array, per_chunk: int, eval_episodes: int) -> _Programs:
+    axes = seed_axes(agent, keys)
+
+    def init(agent: OnPolicyAgent, keys: jax.Array) -> TrainState:
+        return jax.vmap(agent.init, out_axes=axes)(keys)
+
+    def chunk(agent: OnPolicyAgent, state: TrainState) -> tuple[TrainState, dict[str, jax.Array]]:
+        part = partial(advance, agent, num_iterations=per_chunk, num_points=1)
+        return jax.vmap(lambda state: part(state), in_axes=(axes,), out_axes=(axes, 0))(state)
+
+    def final(agent: OnPolicyAgent, state: TrainState, keys: jax.Array) -> dict[str, jax.Array]:
+        def one(state: TrainState, key: jax.Array) -> dict[str, jax.Array]:
+            return evaluate(agent, state, jax.random.fold_in(key, EVALUATION_STREAM), eval_episodes)
+
+        return jax.vmap(one, in_axes=(axes, 0))(state, keys)
+
+    state = jax.eval_shape(init, agent, keys)
+    return _Programs(
+        init=jax.jit(init).lower(agent, keys).compile(),
+        chunk=jax.jit(chunk, donate_argnums=1).lower(agent, state).compile(),
+        evaluate=jax.jit(final).lower(agent, state, keys).compile() if eval_episodes else None,
+        axes=axes,
+    )
+
+
+def summarise(frame: pandas.DataFrame, evaluation: dict[str, np.ndarray]) -> pandas.DataFrame:
+    """One row per seed: final counters, metrics averaged over the last tenth of the points, evaluation as `eval.*`."""
+    points = frame["point"].max() + 1
+    late = frame[frame["point"] >= points - max(1, points // 10)]
+    summary = late.groupby("seed", as_index=False).mean().drop(columns=["point", "iteration"])
+    last = frame[frame["point"] == points - 1].sort_values("seed")
+    summary = summary.assign(**{name: last[name].to_numpy() for name in COUNTERS})
+    return summary.assign(**{f"eval.{name}": value for name, value in evaluation.items()})
+
+
+def _check(keys: jax.Array, **sizes: int) -> None:
+    if not (isinstance(keys, jax.Array) and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) and keys.ndim == 1):
+        raise ValueError(
+            "keys must be typed random keys, one per seed, [S]: for example jax.random.split(jax.random.key(0), 8); "
+            f"got {getattr(keys, 'dtype', type(keys).__name__)}{list(getattr(keys, 'shape', ()))}."
+        )
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name}={size!r} is not allowed; give a whole number of at least 1.")
+
+
+def _rows(metrics: dict[str, np.ndarray], *, point: int, iteration: int) -> pandas.DataFrame:
+    """One point of all seeds; metrics are `[S, 1]`."""
+    import pandas as pd
+
+    counters = {name: metrics[name][:, 0] for name in COUNTERS}
+    others = {name: x[:, 0] for name, x in metrics.items() if name not in COUNTERS}
+    seeds = np.arange(len(counters["episodes"]))
+    return pd.DataFrame({"seed": seeds, "point": point, "iteration": iteration, **counters, **others})
+
+
+def _concat(points: list[pandas.DataFrame]) -> pandas.DataFrame:
+    import pandas as pd
+
+    return pd.concat(points, ignore_index=True)
+
+
+def _display(progress: bool | Callable[[Report], None]) -> AbstractContextManager[Callable[[Report], None]]:
+    if callable(progress):
+        return nullcontext(progress)
+    return Progress() if progress else nullcontext(lambda report: None)
+
+
+def _files(directory: str | Path | None, config: dict[str, Any]) -> AbstractContextManager[RunFiles | None]:
+    return nullcontext() if directory is None else RunFiles(directory, config)
+
+
+@contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Turn the first Ctrl-C into an event, so that a chunk is never cut; the second one acts as usual."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+    usual = signal.getsignal(signal.SIGINT)
+
+    def note(number: int, frame: Any) -> None:
+        del number, frame
+        event.set()
+        signal.signal(signal.SIGINT, usual)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, usual)
