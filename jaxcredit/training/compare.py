@@ -262,5 +262,5 @@ def _check(agents: Mapping[str, OnPolicyAgent], measure: str, **sizes: int) -> N
         known = ("episode_return", *agent.log_info)
         if measure not in known:
             raise ValueError(
-                f"{method} does not report measure={measure!r}; choose one of {', '.join(known)}, or add it to log_info."
+                f"{method} does not report measure={measure!r}; choose {' or '.join(known)}, or add it to log_info."
             )

@@ -163,7 +163,7 @@ def claim(directory: str | Path, config: dict[str, Any]) -> Path:
     directory = Path(directory)
     path = directory / "config.json"
     if path.exists():
-        raise ValueError(f"{directory} already holds a run ({path.name}): choose another directory, or delete this one.")
+        raise ValueError(f"{directory} already holds a run ({path.name}): choose another directory or delete this one.")
     directory.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(config | provenance(), indent=2) + "\n")
     return directory
