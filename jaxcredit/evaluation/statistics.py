@@ -118,7 +118,7 @@ def bootstrap_ratio(
     if (denominator <= 0).any():
         raise ValueError(f"b is a denominator and must be positive; its smallest value is {denominator.min()}.")
 
-    def ratio(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def ratio(a: np.ndarray, b: np.ndarray) -> Any:
         return _pooled(statistic, a) / _pooled(statistic, b)
 
     return _bootstrap(ratio, [numerator, denominator], confidence, resamples, seed)
@@ -149,7 +149,7 @@ def probability_of_improvement(
             "Pass [tasks, seeds] for both; only the number of seeds may differ."
         )
 
-    def share_of_pairs_won(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    def share_of_pairs_won(a: np.ndarray, b: np.ndarray) -> Any:
         difference = a[..., :, None] - b[..., None, :]
         return (0.5 + 0.5 * np.sign(difference)).mean(axis=(-3, -2, -1))
 
