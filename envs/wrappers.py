@@ -194,3 +194,37 @@ class FlattenObservation(Wrapper):
     def reset_env(self, key: jax.Array, params: PyTree) -> tuple[Array, PyTree]:
         observation, state = self.env.reset_env(key, params)
         return jnp.ravel(observation).astype(jnp.float32), state
+
+
+@dataclasses.dataclass(frozen=True)
+class PreviousAction(FlattenObservation):
+    """Appends the previous action, one-hot, to the flattened observation; zeros at the start of an episode.
+
+    What a policy with memory needs where an action has consequences that the observation does not show.
+
+    Raises:
+      ValueError: the actions are not discrete.
+    """
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.env.action_space(self.env.default_params), "n"):
+            raise ValueError(
+                f"PreviousAction encodes discrete actions, but those of {self.env.name} are continuous. Use an "
+                "environment with discrete actions."
+            )
+
+    def observation_space(self, params: PyTree) -> spaces.Box:
+        space = super().observation_space(params)
+        low = jnp.concatenate([space.low, jnp.zeros(self.num_actions)])
+        high = jnp.concatenate([space.high, jnp.ones(self.num_actions)])
+        return spaces.Box(low, high, low.shape, jnp.float32)
+
+    def step_env(
+        self, key: jax.Array, state: PyTree, action: Array, params: PyTree
+    ) -> tuple[Array, PyTree, Array, Array, dict]:
+        observation, *rest = super().step_env(key, state, action, params)
+        return jnp.concatenate([observation, jax.nn.one_hot(action, self.num_actions)]), *rest
+
+    def reset_env(self, key: jax.Array, params: PyTree) -> tuple[Array, PyTree]:
+        observation, state = super().reset_env(key, params)
+        return jnp.concatenate([observation, jnp.zeros(self.num_actions)]), state
