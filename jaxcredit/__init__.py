@@ -22,8 +22,13 @@ from jaxcredit.time_centric.returns import (
     discounted_returns,
     gae,
     lambda_returns,
+    n_step_expected_sarsa,
+    n_step_q_learning,
     n_step_returns,
+    n_step_sarsa,
+    td_lambda,
 )
+from jaxcredit.time_centric.traces import FeatureStep, TraceState, init_trace, mark_trace, online_td_lambda
 from jaxcredit.training.sweep import as_arrays, leaf_paths, replace_at, sweep
 from jaxcredit.training.train import advance, evaluate, train
 

@@ -93,7 +93,8 @@ def continues(terminated: Bool[Array, "*T"], truncated: Bool[Array, "*T"]) -> Bo
 
 def bootstrap_discount(gamma: Any, terminated: Bool[Array, "*T"], dtype: Any) -> Float[Array, "*T"]:
     """Factor on the value of what followed: gamma (1 - terminated).  A time limit does not remove it."""
-    return jnp.where(terminated, jnp.zeros((), dtype), jnp.asarray(gamma, dtype))
+    # a product, not a `where` of scalars: under `vmap` over columns that one would turn the coefficients batch-major
+    return jnp.asarray(gamma, dtype) * (~terminated).astype(dtype)
 
 
 def episode_ids(first: Bool[Array, "*T"]) -> Int[Array, "*T"]:

@@ -225,6 +225,7 @@ class RUDDER(CreditEstimator):
         self, key: jax.Array, state: RUDDERState, trajectory: Trajectory, *, context: Context | None = None
     ) -> tuple[RUDDERState, Metrics]:
         del context
+        trajectory = jax.lax.stop_gradient(trajectory)
         episode_return = episode_returns(trajectory.reward, trajectory.mask).astype(jnp.float32)
         some = trajectory.mask.any(axis=0)
         returns = state.returns.update(episode_return, some)

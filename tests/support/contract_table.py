@@ -1,0 +1,92 @@
+"""The tables that the contract tests run over.  A new estimator or function adds one line here."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxcredit as jc
+
+STEPS, COLUMNS, ACTIONS = 6, 3, 2
+
+_RUDDER = jc.RUDDER(units=2, fits=1, fit_batch=2, capacity=2 * COLUMNS, min_quality=-2.0)
+
+ESTIMATORS = {
+    "MonteCarlo": jc.MonteCarlo(gamma=0.9),
+    "MonteCarlo without baseline": jc.MonteCarlo(gamma=0.9, baseline=False),
+    "NStep": jc.NStep(gamma=0.9, n=2),
+    "TDLambda": jc.TDLambda(gamma=0.9, lam=0.8),
+    "GAE": jc.GAE(gamma=0.9, lam=0.8),
+    "VTrace": jc.VTrace(gamma=0.9, lam=0.8),
+    "ScaleReward": jc.ScaleReward(gamma=0.9),
+    "RUDDER": _RUDDER,
+    "RUDDER recurrent": _RUDDER.replace(gate="recurrent", residual="end"),
+    "RUDDER full": _RUDDER.replace(gate="full", past_rewards=True),
+    "chain": jc.chain(_RUDDER, jc.GAE(gamma=0.9, lam=0.8)),
+}
+
+REWRITERS = ("ScaleReward", "RUDDER", "RUDDER recurrent", "RUDDER full")
+BOOTSTRAPS = ("MonteCarlo", "NStep", "TDLambda", "GAE", "VTrace", "chain")
+
+FUNCTIONS = {
+    "discounted_returns": lambda d: jc.discounted_returns(d["reward"], d["next_value"], *d["ends"], gamma=0.9),
+    "n_step_returns": lambda d: jc.n_step_returns(d["reward"], d["next_value"], *d["ends"], gamma=0.9, n=2),
+    "lambda_returns": lambda d: jc.lambda_returns(d["reward"], d["next_value"], *d["ends"], gamma=0.9, lam=0.8),
+    "td_lambda": lambda d: jc.td_lambda(d["reward"], d["value"], d["next_value"], *d["ends"], gamma=0.9, lam=0.8),
+    "gae": lambda d: jc.gae(d["reward"], d["value"], d["next_value"], *d["ends"], gamma=0.9, lam=0.8),
+    "vtrace": lambda d: jnp.stack(
+        jc.vtrace(
+            d["reward"], d["value"], d["next_value"], *d["ends"], d["log_rho"], gamma=0.9, lam=0.8, clip_rho=1.0, clip_c=1.0
+        )
+    ),
+    "redistribute_differences": lambda d: jc.redistribute_differences(d["value"], d["reward"].sum(), d["mask"]),
+}
+
+
+def batch(seed: int = 0, steps: int = STEPS, dtype: str = "float32") -> jc.Trajectory:
+    """Whole episodes, one per column: column 0 terminates early, 1 is truncated early, 2 fills the window and is truncated."""
+    rng = np.random.default_rng(seed)
+
+    def draw(*shape: int) -> jax.Array:
+        return jnp.asarray(rng.normal(size=(steps, COLUMNS, *shape)), dtype)
+
+    lengths = np.minimum([3, 4, steps], steps)
+    t = np.arange(steps)[:, None]
+    mask, last = t < lengths, t == lengths - 1
+    value, next_value, reward, log_prob, old = (jnp.where(mask, draw(), 0) for _ in range(5))
+    return jc.Trajectory(
+        observation=draw(3),
+        action=jnp.asarray(rng.integers(0, ACTIONS, size=(steps, COLUMNS)), jnp.int32),
+        reward=reward,
+        terminated=jnp.asarray(last & (np.arange(COLUMNS) == 0)),
+        truncated=jnp.asarray(last & (np.arange(COLUMNS) > 0)),
+        first=jnp.asarray(np.broadcast_to(t == 0, mask.shape)),
+        mask=jnp.asarray(mask),
+        behaviour_log_prob=old,
+        log_prob=log_prob,
+        logits=draw(ACTIONS),
+        value=value,
+        next_value=next_value,
+    )
+
+
+def poisoned(trajectory: jc.Trajectory) -> jc.Trajectory:
+    """The same trajectory with garbage on every padded step."""
+    pad = ~trajectory.mask
+
+    def spoil(x: jax.Array) -> jax.Array:
+        wide = pad.reshape(pad.shape + (1,) * (x.ndim - 2))
+        if x.dtype == jnp.bool_:
+            return x ^ wide
+        if jnp.issubdtype(x.dtype, jnp.integer):
+            return jnp.where(wide, 1 - x, x)
+        return jnp.where(wide, jnp.nan, x)
+
+    return jax.tree.map(spoil, trajectory).replace(mask=trajectory.mask)
+
+
+def credit_of(trajectory: jc.Trajectory) -> dict[str, jax.Array]:
+    """What an estimator may have written."""
+    names = ("reward", "advantage", "value_target")
+    return {name: getattr(trajectory, name) for name in names if getattr(trajectory, name) is not None}
