@@ -18,7 +18,15 @@ from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
 from jaxcredit.agents.rollout import collect, start
 from jaxcredit.evaluation.plots import credit_picture, learning_curves
 from jaxcredit.evaluation.statistics import Crossing, Interval, bootstrap_interval, bootstrap_ratio, iqm, threshold_step
-from jaxcredit.training.logging import Progress, Report, claim, curves_of, describe
+from jaxcredit.training.logging import (
+    Progress,
+    Report,
+    claim,
+    curves_of,
+    describe,
+    finite_interval,
+    show_interval,
+)
 from jaxcredit.training.run import RunResult, run
 from jaxcredit.training.sweep import EVALUATION_STREAM
 
@@ -48,6 +56,15 @@ class Comparison:
     frame: pandas.DataFrame
     results: dict[str, RunResult]
     directory: Path | None
+
+    def printable(self) -> tuple[str, list[list[str]], list[str]]:
+        """Title, rows and headings of the table for a screen; ">" marks what never got to the threshold."""
+        measures = [name.removesuffix(".low") for name in self.table.columns if name.endswith(".low")]
+        columns = ["method", *measures, "compile s", "run s"]
+        rows = [[row["method"], *(_cell(row, name) for name in measures),
+                 f"{row['compile_seconds']:.1f}", f"{row['run_seconds']:.1f}"] for row in self.table.to_dict("records")]
+        title = f"{self.table['seeds'].iloc[0]} seeds: interquartile mean [95 % interval]"
+        return title, rows, columns
 
 
 def compare(
@@ -119,7 +136,7 @@ def tabulate(
         failed = int((~np.isfinite(summary["eval.episode_return"])).sum())
         row: dict[str, Any] = {"method": method, "seeds": len(summary), "failed": failed}
         for name in ("episode_return", *agents[method].log_info):
-            row |= _columns(name.removeprefix("episode_"), _interval(summary[f"eval.{name}"].to_numpy()))
+            row |= _columns(name.removeprefix("episode_"), finite_interval(summary[f"eval.{name}"]))
         if best is not None:
             crossing = crossings[method]
             row |= _columns("episodes", bootstrap_interval(crossing.step)) | {"censored": int(crossing.censored.sum())}
@@ -233,13 +250,17 @@ def _crossing(frame: pandas.DataFrame, measure: str, threshold: float) -> Crossi
     return threshold_step(curve, steps, threshold, window)
 
 
-def _interval(values: np.ndarray) -> Interval:
-    values = values[np.isfinite(values)]
-    return bootstrap_interval(values) if values.size else Interval(*[float("nan")] * 3)
-
-
 def _columns(name: str, interval: Interval) -> dict[str, float]:
     return {name: interval.estimate, f"{name}.low": interval.low, f"{name}.high": interval.high}
+
+
+def _cell(row: dict[str, Any], name: str) -> str:
+    """An entry of the printed table.  While at most a quarter of the seeds is censored, the estimate is not."""
+    text = show_interval(Interval(row[name], row[f"{name}.low"], row[f"{name}.high"]))
+    if name not in ("episodes", "ratio") or not row["censored"]:
+        return text
+    beyond = "> " if row["censored"] > row["seeds"] / 4 else ""
+    return f"{beyond}{text}" + (f" ({row['censored']} never)" if name == "episodes" else "")
 
 
 def _concat(frames: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:

@@ -10,6 +10,7 @@ import math
 import platform
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ import jax
 import numpy as np
 
 from jaxcredit.evaluation.plots import curves_from_frame, learning_curves
-from jaxcredit.evaluation.statistics import iqm
+from jaxcredit.evaluation.statistics import Interval, bootstrap_interval, iqm
 
 if TYPE_CHECKING:
     import pandas
@@ -210,6 +211,61 @@ def finite_iqm(values: Any) -> float:
     values = np.asarray(values, dtype=np.float64)
     values = values[np.isfinite(values)]
     return float(iqm(values)) if values.size else math.nan
+
+
+def finite_interval(values: Any) -> Interval:
+    """Interquartile mean with its 95 % bootstrap interval, of the values that are numbers; NaN if none is."""
+    values = np.asarray(values, dtype=np.float64)
+    values = values[np.isfinite(values)]
+    return bootstrap_interval(values) if values.size else Interval(math.nan, math.nan, math.nan)
+
+
+def show_interval(interval: Interval) -> str:
+    """For a table: `0.98 [0.97, 0.99]`.
+
+    >>> show_interval(Interval(1344.0, 1200.0, 1500.0))
+    '1,344 [1,200, 1,500]'
+    """
+    return "{} [{}, {}]".format(*(f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}" for x in interval))
+
+
+def print_table(title: str, rows: Sequence[Sequence[Any]], columns: Sequence[str] = ()) -> None:
+    """Print rows under a title, with headings if there are any."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD if columns else None, show_header=bool(columns))
+    for column in columns or rows[0]:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row))
+    console = Console()
+    console.print(title, style="bold", markup=False)
+    console.print(table)
+
+
+def spinner(message: str) -> Any:
+    """A context manager that turns a wheel in a terminal, and does nothing elsewhere."""
+    from rich.console import Console
+
+    return Console(stderr=True).status(message)
+
+
+def read_metrics(directory: Path) -> pandas.DataFrame:
+    """Read what a run or a comparison wrote, also while it is still going on.
+
+    Raises:
+      ValueError: nothing there.
+    """
+    import pandas as pd
+
+    if (directory / "metrics.parquet").exists():
+        return pd.read_parquet(directory / "metrics.parquet")
+    if (directory / "metrics.csv").exists():
+        return pd.read_csv(directory / "metrics.csv")
+    raise ValueError(f"{directory} holds neither metrics.parquet nor metrics.csv: name what train or compare wrote to.")
 
 
 def curves_of(frame: pandas.DataFrame, y: str, *, x: str) -> dict[str, Any]:

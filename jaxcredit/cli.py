@@ -1,0 +1,402 @@
+"""Credit assignment for reinforcement learning, from the command line.
+
+    jaxcredit list                     what there is: environments, estimators, agents; `list NAME` shows its settings
+    jaxcredit train --env CartPole-v1 --seeds 8 --total-steps 200000 --directory runs/cartpole
+    jaxcredit compare --env DelayedKeyToDoor --credits gae gae+gru montecarlo rudder --seeds 32
+    jaxcredit sweep --env CartPole-v1 --values learning_rate=1e-4,1e-3,1e-2 --seeds 16
+    jaxcredit plot runs/a runs/b
+
+A credit is NAME (see `list`), NAME+gru (the policy has a GRU and sees its previous action), or module:object for an
+estimator of your own: an instance, a class or a function without arguments, importable from the current directory.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import functools
+import importlib
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+
+import jaxcredit as jc
+from jaxcredit.core.estimator import Chain
+from jaxcredit.evaluation.plots import heat_map, learning_curves
+from jaxcredit.training.compare import compare as compare_agents
+from jaxcredit.training.logging import (
+    claim,
+    curves_of,
+    describe,
+    finite_interval,
+    print_table,
+    read_metrics,
+    show_interval,
+    spinner,
+)
+from jaxcredit.training.run import run
+
+AGENTS: dict[str, type[jc.OnPolicyAgent]] = {"ppo": jc.PPO, "a2c": jc.A2C, "reinforce": jc.REINFORCE}
+MEMORY = 64
+COMPARED = {"num_envs": 16, "minibatches": 1, "learning_rate": 1e-3, "entropy_coefficient": 0.01, "episodic": True}
+TREASURE = 0.9
+
+
+def rudder() -> jc.CreditEstimator:
+    """RUDDER, then one-step advantages: chain(RUDDER(), GAE(gamma=1.0, lam=0.0))."""
+    return jc.chain(jc.RUDDER(), jc.GAE(gamma=1.0, lam=0.0))
+
+
+ESTIMATORS: dict[str, Callable[[], Any]] = {
+    "gae": jc.GAE,
+    "montecarlo": jc.MonteCarlo,
+    "nstep": jc.NStep,
+    "tdlambda": jc.TDLambda,
+    "vtrace": jc.VTrace,
+    "rudder": rudder,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command; what the user can mend ends it with one paragraph and exit code 2."""
+    commands = {"list": list_, "train": train, "compare": compare, "sweep": sweep, "plot": plot}
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "jaxcredit"
+    jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", str(cache)))
+    try:
+        tyro.extras.subcommand_cli_from_dict(
+            commands, prog="jaxcredit", description=__doc__, args=argv, config=(tyro.conf.OmitArgPrefixes,)
+        )
+    except ValueError as error:
+        print(f"jaxcredit: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt as stop:
+        print(f"jaxcredit: {stop or 'stopped'}", file=sys.stderr)
+        sys.exit(130)
+
+
+# The commands ------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """What is trained, and how often.
+
+    Attributes:
+      env: name of the environment.
+      env_params: settings of the environment, e.g. length=40; `list ENV` shows them.
+      agent: what learns.
+      set: fields of agent and estimator, e.g. learning_rate=3e-4 hidden=64,64 credit.lam=0.9; `list ppo` shows them.
+      seeds: how many runs, side by side in one compiled program.
+      seed: of all randomness.
+      eval_episodes: fresh episodes for the final evaluation of each run.
+      directory: where to write tables, figures and the configuration; nowhere if not given.
+    """
+
+    env: str
+    env_params: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
+    agent: Literal["ppo", "a2c", "reinforce"] = "ppo"
+    set: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PATH=VALUE ...")] = ()
+    seeds: int = 8
+    seed: int = 0
+    eval_episodes: int = 256
+    directory: Path | None = None
+
+    def build(
+        self, credit: str, fields: Mapping[str, Any] | None = None, settings: Mapping[str, Any] | None = None
+    ) -> jc.OnPolicyAgent:
+        """The agent with this credit: built with those `fields` that it has, then changed by `settings` and `set`."""
+        import envs
+        from envs.wrappers import PreviousAction
+
+        env, params = envs.make(self.env, **_pairs(self.env_params))
+        estimator, memory = split_credit(credit)
+        if memory:
+            env = PreviousAction(env)
+        kind = AGENTS[self.agent]
+        known = {name: value for name, value in (fields or {}).items() if name in kind.__dataclass_fields__}
+        agent = kind(
+            env=env, env_params=params, credit=load_estimator(estimator), memory=memory,
+            log_info=_reported(env, params), **known,
+        )
+        for path, value in ((settings or {}) | _pairs(self.set)).items():
+            replaced = jc.replace_at(agent, path, value)
+            if path in jc.leaf_paths(agent) and not isinstance(value, int | float):
+                raise ValueError(f"{path}={value!r} is not allowed: {path} takes a number.")
+            agent = replaced
+        return agent
+
+    @property
+    def keys(self) -> jax.Array:
+        if self.seeds < 1:
+            raise ValueError(f"--seeds {self.seeds} is not allowed; give at least 1.")
+        return jax.vmap(functools.partial(jax.random.fold_in, jax.random.key(self.seed)))(jnp.arange(self.seeds))
+
+
+def list_(name: str | None = None, /) -> None:
+    """List environments, estimators, agents and networks, or show the settings of one of them.
+
+    Args:
+      name: an environment, estimator or agent.
+    """
+    import envs
+
+    if name is None:
+        print_table("Estimators", [(n, _first_line(factory)) for n, factory in ESTIMATORS.items()])
+        print_table("Agents", [(n, _first_line(agent)) for n, agent in AGENTS.items()])
+        networks = {"MLP": "the default; --set hidden=64,64", "GRU": "in front of it; --set memory=64, or CREDIT+gru"}
+        print_table("Networks", list(networks.items()))
+        print_table("Environments", [(n,) for n in envs.names()])
+    elif name in AGENTS:
+        print(inspect.getdoc(AGENTS[name]), inspect.getdoc(jc.OnPolicyAgent), sep="\n\n")
+        print_table("Defaults (--set PATH=VALUE)", _fields(AGENTS[name](env=envs.make("ProbeAction")[0])))
+    elif name in envs.names():
+        env, params = envs.make(name)
+        print(inspect.getdoc(type(env)), inspect.getdoc(type(params)), sep="\n\n")
+        print_table("Settings (--env-params NAME=VALUE)", [*_fields(env), *_fields(params)])
+    else:
+        _check_name("environment, agent or credit", name, [*ESTIMATORS, *AGENTS, *envs.names()])
+        estimator = load_estimator(name)
+        chained = isinstance(estimator, Chain)
+        for i, member in enumerate(estimator.members if chained else [estimator]):
+            prefix = f"credit.{i}." if chained else "credit."
+            print(inspect.getdoc(type(member)))
+            print_table("Defaults (--set PATH=VALUE)", [(prefix + field, value) for field, value in _fields(member)])
+
+
+def train(setup: Setup, credit: str = "gae", total_steps: int = 100_000) -> None:
+    """Train an agent with many seeds at once, and evaluate it.
+
+    Args:
+      setup: what is trained, and how often.
+      credit: NAME, NAME+gru or module:object.
+      total_steps: environment steps per seed.
+    """
+    result = run(
+        setup.build(credit), setup.keys, total_steps, directory=setup.directory, eval_episodes=setup.eval_episodes
+    )
+    names = [name for name in result.summary.columns if name.startswith("eval.")]
+    rows = [(name.removeprefix("eval."), show_interval(finite_interval(result.summary[name]))) for name in names]
+    print_table(f"Final evaluation of {setup.seeds} seeds: interquartile mean [95 % interval]", rows)
+    print(f"compiled in {result.compile_seconds:.1f} s, ran in {result.run_seconds:.1f} s")
+
+
+def compare(
+    setup: Setup,
+    credits: Annotated[tuple[str, ...], tyro.conf.arg(metavar="CREDIT ...")] = ("gae", "montecarlo", "rudder"),
+    episodes: int = 3200,
+    settings: Path | None = None,
+    measure: str | None = None,
+    threshold: float | None = None,
+) -> None:
+    """Train one agent with different credit, many seeds each, and see which learns from the fewest episodes.
+
+    Args:
+      setup: what is trained, and how often.
+      credits: the methods: NAME, NAME+gru or module:object each.
+      episodes: training episodes per seed.
+      settings: JSON file {credit: {path: value}}, what a tuning found for each method.
+      measure: metric of the curves; by default "treasure" where the environment reports it, else "episode_return".
+      threshold: level of the measure whose reaching is timed; by default 0.9 of the treasure.
+    """
+    tuned = read_settings(settings)
+    agents = {credit: setup.build(credit, COMPARED, tuned.get(credit)) for credit in credits}
+    has_treasure = all("treasure" in agent.log_info for agent in agents.values())
+    measure = measure or ("treasure" if has_treasure else "episode_return")
+    threshold = TREASURE if threshold is None and measure == "treasure" else threshold
+    result = compare_agents(
+        agents, setup.keys, episodes=episodes, eval_episodes=setup.eval_episodes, measure=measure, threshold=threshold,
+        directory=setup.directory,
+    )
+    print_table(*result.printable())
+
+
+def sweep(
+    setup: Setup,
+    values: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PATH=V1,V2,... ...")],
+    credit: str = "gae",
+    total_steps: int = 100_000,
+    metric: str = "eval.episode_return",
+    mode: Literal["grid", "zip"] = "grid",
+    batch_points: int | None = None,
+) -> None:
+    """Train every combination of settings with many seeds, all in one compiled program.
+
+    Args:
+      setup: what is trained, and how often.
+      values: settings to vary, e.g. learning_rate=1e-4,1e-3 credit.lam=0.9,0.95; PATH,PATH=V1,V2 share their values.
+      credit: NAME, NAME+gru or module:object.
+      total_steps: environment steps per run.
+      metric: what the table shows: eval.NAME, or a metric of training, over its last tenth.
+      mode: grid takes all combinations, zip the i-th value of every setting together.
+      batch_points: combinations at a time, to bound memory; all at once if not given.
+    """
+    agent = setup.build(credit)
+    chosen = {tuple(paths.split(",")): _numbers(numbers) for paths, numbers in map(_split, values)}
+    if setup.directory is not None:
+        claim(setup.directory, {"label": "sweep", **describe(setup), "values": values, "agent": describe(agent)})
+    with spinner(f"training {setup.seeds} seeds of every point"):
+        frame = jc.sweep(
+            agent, chosen, setup.keys, num_iterations=-(-total_steps // (agent.num_envs * agent.window)), mode=mode,
+            batch_points=batch_points, eval_episodes=setup.eval_episodes,
+        )
+    paths = [path for shared in chosen for path in shared]
+    if setup.directory is not None:
+        frame.to_csv(setup.directory / "sweep.csv", index=False)
+    _check_name("metric", metric, frame.columns)
+    points = frame.groupby(paths, sort=False)[metric].apply(finite_interval)
+    rows = [(*np.atleast_1d(point), show_interval(interval)) for point, interval in points.items()]
+    print_table(f"Interquartile mean [95 % interval] of {setup.seeds} seeds", rows, [*paths, metric])
+    if setup.directory is not None and len(paths) == 2 and mode == "grid":
+        grid = points.map(lambda interval: interval.estimate).unstack(1)
+        x, y = grid.columns.tolist(), grid.index.tolist()
+        heat_map(grid, x, y, setup.directory / "heat_map.png", xlabel=paths[1], ylabel=paths[0], label=metric)
+
+
+def plot(
+    directories: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIRECTORY ...")],
+    /,
+    metric: str = "episode_return",
+    x: Literal["episodes", "valid_steps", "total_steps"] = "episodes",
+    output: Path = Path("curves.png"),
+    threshold: float | None = None,
+) -> None:
+    """Draw the learning curves of several runs or comparisons into one figure; a run may still be going on.
+
+    Args:
+      directories: what `train` or `compare` wrote.
+      metric: what to draw.
+      x: what to draw it over.
+      output: the picture to write.
+      threshold: level to mark.
+    """
+    import pandas as pd
+
+    frames = []
+    for directory in directories:
+        frame = read_metrics(directory)
+        _check_name(f"metric in {directory}", metric, frame.columns)
+        name = directory.resolve().name
+        if "method" not in frame:
+            frame = frame.assign(method=name)
+        elif len(directories) > 1:
+            frame = frame.assign(method=name + "/" + frame["method"])
+        frames.append(frame)
+    ylabel, xlabel = metric.replace("_", " "), x.replace("_", " ")
+    curves = curves_of(pd.concat(frames), metric, x=x)
+    learning_curves(curves, output, ylabel=ylabel, xlabel=xlabel, threshold=threshold)
+    print(output)
+
+
+# Building an agent from words --------------------------------------------------------------------------------------
+
+
+def split_credit(credit: str) -> tuple[str, int]:
+    """Split NAME or NAME+gru into the name and the units of the policy's memory."""
+    name, plus, suffix = credit.partition("+")
+    if plus and suffix != "gru":
+        raise ValueError(f"{credit!r} ends in +{suffix}; the one ending there is is +gru: {name}+gru.")
+    return name, MEMORY if plus else 0
+
+
+def load_estimator(name: str) -> jc.CreditEstimator:
+    """The estimator called `name`, or the object that module:object names."""
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        _check_name("credit", name, ESTIMATORS, "; a credit of your own is given as module:object")
+        return ESTIMATORS[name]()
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{name} cannot be loaded: {error}. It must be importable from {Path.cwd()}.") from error
+    estimator = found if isinstance(found, jc.CreditEstimator) or not callable(found) else found()
+    if not isinstance(estimator, jc.CreditEstimator):
+        raise ValueError(f"{name} is {estimator!r}; it must be a CreditEstimator, or make one when called.")
+    return estimator
+
+
+def read_settings(path: Path | None) -> dict[str, dict[str, Any]]:
+    """Read {credit: {path: value}}; lists become tuples."""
+    if path is None:
+        return {}
+    try:
+        content = json.loads(path.read_text())
+        content = {credit: {field: _hashable(x) for field, x in fields.items()} for credit, fields in content.items()}
+    except (OSError, ValueError, AttributeError) as error:
+        raise ValueError(f"--settings {path} is no JSON of the form {{credit: {{path: value}}}}: {error}") from error
+    for credit in content:
+        name, _ = split_credit(credit)
+        if ":" not in name:
+            _check_name(f"credit in {path}", name, ESTIMATORS)
+    return content
+
+
+def _reported(env: Any, params: Any) -> tuple[str, ...]:
+    """What the environment tells about an episode beyond its return: the treasure, where there is one."""
+
+    def info(key: jax.Array) -> dict[str, Any]:
+        state = env.reset(key, params)[1]
+        return env.step(key, state, env.action_space(params).sample(key), params)[-1]
+
+    return tuple(name for name in ("treasure",) if name in jax.eval_shape(info, jax.random.key(0)))
+
+
+def _pairs(words: Iterable[str]) -> dict[str, Any]:
+    return {name: _value(text) for name, text in map(_split, words)}
+
+
+def _split(word: str) -> tuple[str, str]:
+    name, equals, text = word.partition("=")
+    if not (name and equals and text):
+        raise ValueError(f"{word!r} is not of the form NAME=VALUE.")
+    return name, text
+
+
+def _value(text: str) -> Any:
+    """Read a number, a boolean, a list or None, in JSON's or Python's spelling; anything else is a string."""
+    for read in (json.loads, ast.literal_eval, float):
+        try:
+            return _hashable(read(text))
+        except (ValueError, SyntaxError):
+            continue
+    return text
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError as error:
+        raise ValueError(f"{text!r} must be numbers, separated by commas without spaces.") from error
+
+
+def _check_name(what: str, name: str, known: Iterable[str], hint: str = "") -> None:
+    known = list(known)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
+        others = f"{'Near it' if near else 'Known'}: {', '.join(near or known)}"
+        raise ValueError(f"There is no {what} {name!r}. {others}{hint}.")
+
+
+def _first_line(factory: Any) -> str:
+    return (inspect.getdoc(factory) or "").partition("\n")[0]
+
+
+def _fields(settings: Any) -> list[tuple[str, str]]:
+    """Names and values of a dataclass, without what is itself made of fields."""
+    values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    return [(name, str(value)) for name, value in values.items() if not dataclasses.is_dataclass(value)]
