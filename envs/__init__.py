@@ -1,8 +1,11 @@
 """Environments behind one interface, gymnax's: ours, every one that gymnax registers, and brax's.
 
-    env, params = envs.make("DelayedKeyToDoor", length=40)
-    env, params = envs.make("CartPole-v1", max_steps_in_episode=200)
-    env, params = envs.make("brax:hopper", backend="spring", episode_length=128)
+>>> import envs
+>>> env, params = envs.make("DelayedKeyToDoor", length=40)
+>>> env.horizon
+40
+>>> env, params = envs.make("CartPole-v1", max_steps_in_episode=200)
+>>> env, params = envs.make("brax:fast", episode_length=128)
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 import gymnax
 import jax.numpy as jnp
@@ -46,7 +49,6 @@ __all__ = [
     "names",
 ]
 
-TimeLimit = Literal["bootstrap", "terminal"]
 TIME_LIMITS = ("bootstrap", "terminal")
 
 OURS: dict[str, Callable[..., EpisodicEnvironment]] = {
@@ -72,7 +74,7 @@ def names() -> list[str]:
     return [*OURS, *(n for n in gymnax.registered_envs if n != NEEDS_DOWNLOAD), *(f"brax:{n}" for n in BRAX_NAMES)]
 
 
-def make(name: str, *, time_limit: TimeLimit | None = None, **settings: Any) -> tuple[Environment, Any]:
+def make(name: str, *, time_limit: str | None = None, **settings: Any) -> tuple[Environment, Any]:
     """Build an environment and its params.
 
     Args:
@@ -104,9 +106,8 @@ def make(name: str, *, time_limit: TimeLimit | None = None, **settings: Any) -> 
         env.check(params)
     if "max_steps_in_episode" in numbers:
         if np.min(params.max_steps_in_episode) < 1:
-            raise ValueError(
-                f"max_steps_in_episode={numbers['max_steps_in_episode']!r} is not allowed: an episode has at least one step."
-            )
+            given = numbers["max_steps_in_episode"]
+            raise ValueError(f"max_steps_in_episode={given!r} is not allowed: an episode has at least one step.")
         env = _with_horizon(env, int(np.max(numbers["max_steps_in_episode"])))
     return (_terminal(env) if time_limit == "terminal" else env), params
 
@@ -147,7 +148,7 @@ def _static(name: str, settings: dict[str, Any], arguments: tuple[str, ...] | No
             hash(value)
         except TypeError as error:
             raise ValueError(
-                f"{key}={value!r} of {name} is a static setting, so it must be hashable: pass numbers, strings or tuples."
+                f"{key}={value!r} of {name} is static, so it must be hashable: pass numbers, strings or tuples."
             ) from error
     return tuple(sorted(static.items()))
 

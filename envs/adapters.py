@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from typing import Any
 
 import jax
@@ -200,10 +201,13 @@ def make_brax(name: str, *, backend: str | None = None, episode_length: int = 10
         if backend not in BRAX_BACKENDS:
             raise ValueError(f"backend={backend!r} is not known; brax has {', '.join(BRAX_BACKENDS)}.")
         settings["backend"] = backend
-    import brax.envs
+    with warnings.catch_warnings():
+        # brax and what it imports announce that they are no longer maintained.
+        warnings.simplefilter("ignore")
+        import brax.envs
 
-    try:
-        env = brax.envs.get_environment(name, **settings)
-    except TypeError as error:
-        raise ValueError(f"brax:{name} does not take these settings ({', '.join(settings)}): {error}.") from error
+        try:
+            env = brax.envs.get_environment(name, **settings)
+        except TypeError as error:
+            raise ValueError(f"brax:{name} does not take these settings ({', '.join(settings)}): {error}.") from error
     return BraxEnvironment(env, horizon=episode_length)

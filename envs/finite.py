@@ -38,7 +38,9 @@ class FiniteEnvironment(EpisodicEnvironment):
         """The N possible first states, stacked on the leading axis, and their probabilities."""
         raise NotImplementedError
 
-    def transition(self, state: PyTree, action: Array, noise: PyTree, params: PyTree) -> tuple[PyTree, Array, Array, dict]:
+    def transition(
+        self, state: PyTree, action: Array, noise: PyTree, params: PyTree
+    ) -> tuple[PyTree, Array, Array, dict]:
         """What follows `action` under one value of the noise: the new state, reward, terminated and info."""
         raise NotImplementedError
 

@@ -67,7 +67,7 @@ class WatchRepair(EpisodicEnvironment):
     """Decide in step 0 whether to repair (action 0) a watch of a random brand, or not (action 1).
 
     Repairing costs at once; the price, less delivery, jams and flat tyres on the way, comes in the last step. Later
-    actions do nothing. The episode terminates at step length - 1; never truncated, so `time_limit` changes nothing here.
+    actions do nothing. The episode terminates in the last step and is never truncated: `time_limit` changes nothing.
 
     Observation `[8]` float32: repaired, jams / L, flats / L, brand one-hot (4), t / L.
     `info["decisive"]` bool marks step 0.
@@ -130,7 +130,9 @@ class WatchRepair(EpisodicEnvironment):
 
     def reset_env(self, key: jax.Array, params: Params) -> tuple[Array, State]:
         zero = jnp.zeros((), jnp.int32)
-        state = State(time=zero, repaired=zero, jams=zero, flats=zero, brand=jax.random.randint(key, (), 0, NUM_BRANDS))
+        # One draw; `randint` makes two, and every step of a training loop runs a reset.
+        brand = (NUM_BRANDS * jax.random.uniform(key)).astype(jnp.int32)
+        state = State(time=zero, repaired=zero, jams=zero, flats=zero, brand=brand)
         return self.get_obs(state, params), state
 
     def get_obs(self, state: State, params: Params | None = None, key: jax.Array | None = None) -> Float[Array, "8"]:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from flax import struct
 from gymnax.environments import spaces
 from gymnax.environments.environment import Environment
+from jax.typing import ArrayLike
 from jaxtyping import Array
 
 PyTree = Any
@@ -122,7 +123,7 @@ class DelayedReward(Wrapper):
     the agent: the delayed task is no longer Markov in the observation.
     """
 
-    def wrap(self, params: PyTree, every: int | Array = NEVER) -> DelayedRewardParams:
+    def wrap(self, params: PyTree, every: ArrayLike = NEVER) -> DelayedRewardParams:
         """Params around the inner ones; `every`: steps between payments (default: only at the end)."""
         return DelayedRewardParams(inner=params, every=jnp.asarray(every, jnp.int32))
 
@@ -160,7 +161,7 @@ class NoisyRewardParams:
 class NoisyReward(Wrapper):
     """Adds independent Gaussian noise to the reward of every step."""
 
-    def wrap(self, params: PyTree, scale: float | Array = 1.0) -> NoisyRewardParams:
+    def wrap(self, params: PyTree, scale: ArrayLike = 1.0) -> NoisyRewardParams:
         """Params around the inner ones; `scale`: standard deviation of the noise, in reward units."""
         return NoisyRewardParams(inner=params, scale=jnp.asarray(scale, jnp.float32))
 
@@ -181,9 +182,8 @@ class FlattenObservation(Wrapper):
 
     def observation_space(self, params: PyTree) -> spaces.Box:
         space = self.env.observation_space(params)
-        size = math.prod(space.shape)
-        low, high = (jnp.broadcast_to(jnp.asarray(x, jnp.float32), space.shape).ravel() for x in (space.low, space.high))
-        return spaces.Box(low, high, (size,), jnp.float32)
+        low, high = (jnp.broadcast_to(jnp.asarray(x, jnp.float32), space.shape) for x in (space.low, space.high))
+        return spaces.Box(low.ravel(), high.ravel(), (math.prod(space.shape),), jnp.float32)
 
     def step_env(
         self, key: jax.Array, state: PyTree, action: Array, params: PyTree

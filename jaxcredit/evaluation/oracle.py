@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from jaxcredit.core.mdp import TabularMDP
 
 
-def action_values(mdp: TabularMDP, value: Float[Array, "S"], gamma: float | Array = 1.0) -> Float[Array, "S A"]:
+def action_values(mdp: TabularMDP, value: Float[Array, "S"], gamma: ArrayLike = 1.0) -> Float[Array, "S A"]:
     """Look one step ahead:  Q(s, a) = sum_k p_k (r_k + gamma (1 - terminal_k) V(s'_k)).
 
     Args:
@@ -25,7 +26,7 @@ def action_values(mdp: TabularMDP, value: Float[Array, "S"], gamma: float | Arra
     return (mdp.probability * (mdp.reward + following)).sum(axis=-1)
 
 
-def optimal_values(mdp: TabularMDP, gamma: float | Array = 1.0) -> Float[Array, "S"]:
+def optimal_values(mdp: TabularMDP, gamma: ArrayLike = 1.0) -> Float[Array, "S"]:
     """Value of every state under the best policy, with `mdp.horizon` steps to go:  V(s) = max_a Q(s, a).
 
     Where the state contains the time, this is the exact value of every state.
@@ -39,9 +40,7 @@ def optimal_values(mdp: TabularMDP, gamma: float | Array = 1.0) -> Float[Array, 
     return _backward_induction(mdp, gamma, lambda q: q.max(axis=1))
 
 
-def policy_values(
-    mdp: TabularMDP, policy: Float[Array, "S A"], gamma: float | Array = 1.0
-) -> Float[Array, "S"]:
+def policy_values(mdp: TabularMDP, policy: Float[Array, "S A"], gamma: ArrayLike = 1.0) -> Float[Array, "S"]:
     """Value of every state under a policy, with `mdp.horizon` steps to go:  V(s) = sum_a pi(a|s) Q(s, a).
 
     Args:
@@ -54,7 +53,7 @@ def policy_values(
     return _backward_induction(mdp, gamma, lambda q: (policy * q).sum(axis=1))
 
 
-def _backward_induction(mdp: TabularMDP, gamma: float | Array, backup: Callable[[Array], Array]) -> Array:
+def _backward_induction(mdp: TabularMDP, gamma: ArrayLike, backup: Callable[[Array], Array]) -> Array:
     def step(value: Array, _: None) -> tuple[Array, None]:
         return backup(action_values(mdp, value, gamma)), None
 
