@@ -45,6 +45,7 @@ from jaxcredit.training.logging import (
     spinner,
 )
 from jaxcredit.training.run import run
+from jaxcredit.training.sweep import _at
 
 AGENTS: dict[str, type[jc.OnPolicyAgent]] = {"ppo": jc.PPO, "a2c": jc.A2C, "reinforce": jc.REINFORCE}
 MEMORY = 64
@@ -129,10 +130,7 @@ class Setup:
             log_info=_reported(env, params), **known,
         )
         for path, value in ((settings or {}) | _pairs(self.set)).items():
-            replaced = jc.replace_at(agent, path, value)
-            if path in jc.leaf_paths(agent) and not isinstance(value, int | float):
-                raise ValueError(f"{path}={value!r} is not allowed: {path} takes a number.")
-            agent = replaced
+            agent = configure(agent, path, value)
         return agent
 
     @property
@@ -298,6 +296,19 @@ def plot(
 
 
 # Building an agent from words --------------------------------------------------------------------------------------
+
+
+def configure(agent: jc.OnPolicyAgent, path: str, value: Any) -> jc.OnPolicyAgent:
+    """`replace_at` for words: refuses a value of another kind than the present one, and reads 64 as (64,) where due."""
+    replaced = jc.replace_at(agent, path, value)
+    present = _at(agent, path)
+    kinds = {bool: bool, int: int, float: int | float, jax.Array: int | float, str: str}
+    kind = next((kind for present_kind, kind in kinds.items() if isinstance(present, present_kind)), object)
+    if isinstance(present, tuple) and not isinstance(value, tuple):
+        return jc.replace_at(agent, path, (value,))
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{path}={value!r} is not allowed; give something of the kind of {present!r}.")
+    return replaced
 
 
 def split_credit(credit: str) -> tuple[str, int]:

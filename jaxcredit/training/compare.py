@@ -27,8 +27,8 @@ from jaxcredit.training.logging import (
     finite_interval,
     show_interval,
 )
-from jaxcredit.training.run import RunResult, run
-from jaxcredit.training.sweep import EVALUATION_STREAM
+from jaxcredit.training.run import RunResult, check_keys, run
+from jaxcredit.training.sweep import EVALUATION_STREAM, as_arrays
 
 if TYPE_CHECKING:
     import pandas
@@ -98,7 +98,8 @@ def compare(
       ValueError: no agents, one that does not collect whole episodes, an unknown measure, sizes below 1, or a directory
         that already holds a run.
     """
-    _check(agents, measure, episodes=episodes, eval_episodes=eval_episodes)
+    check_keys(keys)
+    _check(agents, keys, measure, episodes=episodes, eval_episodes=eval_episodes)
     if directory is not None:
         directory = claim(directory, {
             "label": "comparison", "episodes": episodes, "eval_episodes": eval_episodes, "measure": measure,
@@ -271,7 +272,8 @@ def _concat(frames: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
     return frame[["method", *(name for name in frame.columns if name != "method")]]
 
 
-def _check(agents: Mapping[str, OnPolicyAgent], measure: str, **sizes: int) -> None:
+def _check(agents: Mapping[str, OnPolicyAgent], keys: jax.Array, measure: str, **sizes: int) -> None:
+    """Find what is wrong with any of the agents now, not when its turn comes."""
     if not agents:
         raise ValueError("compare() needs at least one agent: {'gae': PPO(...), 'rudder': PPO(..., credit=...)}.")
     for name, size in sizes.items():
@@ -285,3 +287,4 @@ def _check(agents: Mapping[str, OnPolicyAgent], measure: str, **sizes: int) -> N
             raise ValueError(
                 f"{method} does not report measure={measure!r}; choose {' or '.join(known)}, or add it to log_info."
             )
+        jax.eval_shape(as_arrays(agent).init, keys[0])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PACKAGES = ("jaxcredit", "jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
 INDEX = ("seed", "point", "iteration", "total_steps", "valid_steps", "episodes")
 SECONDS_BETWEEN_LINES = 10
+CONFIG = "config.json"
 
 
 class Report(NamedTuple):
@@ -161,12 +162,17 @@ def claim(directory: str | Path, config: dict[str, Any]) -> Path:
     Raises:
       ValueError: it already holds one.
     """
-    directory = Path(directory)
-    path = directory / "config.json"
-    if path.exists():
-        raise ValueError(f"{directory} already holds a run ({path.name}): choose another directory or delete this one.")
+    directory = require_free(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(config | provenance(), indent=2) + "\n")
+    (directory / CONFIG).write_text(json.dumps(config | provenance(), indent=2) + "\n")
+    return directory
+
+
+def require_free(directory: str | Path) -> Path:
+    """Raise a ValueError if the directory already holds a run."""
+    directory = Path(directory)
+    if (directory / CONFIG).exists():
+        raise ValueError(f"{directory} already holds a run ({CONFIG}): choose another directory or delete this one.")
     return directory
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -18,7 +19,7 @@ import numpy as np
 from jax.custom_batching import custom_vmap
 
 from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
-from jaxcredit.training.logging import Progress, Report, RunFiles, describe, finite_iqm
+from jaxcredit.training.logging import Progress, Report, RunFiles, describe, finite_iqm, require_free
 from jaxcredit.training.sweep import EVALUATION_STREAM, as_arrays
 from jaxcredit.training.train import COUNTERS, advance, evaluate, train
 
@@ -89,8 +90,14 @@ def run(
         `OnPolicyAgent.init` and `evaluate` object to.
       KeyboardInterrupt: after Ctrl-C, once the files are written.
     """
-    _check(keys, total_steps=total_steps, num_points=num_points)
+    import pandas as pd
+
+    check_keys(keys)
+    for name, size in (("total_steps", total_steps), ("num_points", num_points)):
+        if not isinstance(size, int) or size < 1:
+            raise ValueError(f"{name}={size!r} is not allowed; give a whole number of at least 1.")
     label = label or f"{type(agent).__name__} on {getattr(agent.env, 'name', agent.env)}"
+    directory = None if directory is None else require_free(directory)
     agent = as_arrays(agent)
     iterations = -(-total_steps // (agent.num_envs * agent.window))
     per_chunk = -(-iterations // num_points)
@@ -98,43 +105,42 @@ def run(
     config = {
         "label": label,
         "total_steps": total_steps,
-        "iterations": chunks * per_chunk,
         "num_points": num_points,
+        "iterations": chunks * per_chunk,
         "eval_episodes": eval_episodes,
         "keys": jax.random.key_data(keys).tolist(),
         "agent": describe(agent),
     }
-    with _display(progress) as show, _files(directory, config) as files, _interrupts() as interrupted:
-        show(Report(label, 0, chunks, 0.0, 0.0, float("nan")))
+    with _display(progress) as show:
+        show(Report(label, 0, chunks, 0.0, 0.0, math.nan))
         began = time.perf_counter()
         programs = _compile(agent, keys, per_chunk, eval_episodes)
         compiled = time.perf_counter()
-        # the copy is what may be donated: the state holds the caller's keys
-        state = programs.init(agent, jnp.copy(keys))
-        points = []
-        for done in range(1, chunks + 1):
-            state, metrics = programs.chunk(agent, state)
-            points.append(_rows(jax.device_get(metrics), point=done - 1, iteration=done * per_chunk))
+        with _files(directory, config) as files, _interrupts() as interrupted:
+            state = programs.init(agent, jnp.copy(keys))  # a copy: the state is donated, the caller keeps the keys
+            points = []
+            for point in range(chunks):
+                state, metrics = programs.chunk(agent, state)
+                points.append(_rows(jax.device_get(metrics), point, iteration=(point + 1) * per_chunk))
+                if files is not None:
+                    files.append(points[-1])
+                seconds = time.perf_counter() - compiled
+                rate = points[-1]["valid_steps"].sum() / seconds
+                show(Report(label, point + 1, chunks, seconds, rate, finite_iqm(points[-1]["episode_return"])))
+                if interrupted.is_set():
+                    break
+            evaluation = {}
+            if programs.evaluate is not None and not interrupted.is_set():
+                evaluation = jax.device_get(programs.evaluate(agent, state, keys))
+            frame = pd.concat(points, ignore_index=True)
+            summary = summarise(frame, evaluation)
             if files is not None:
-                files.append(points[-1])
-            seconds = time.perf_counter() - compiled
-            rate = points[-1]["valid_steps"].sum() / seconds
-            show(Report(label, done, chunks, seconds, rate, finite_iqm(points[-1]["episode_return"])))
-            if interrupted.is_set():
-                break
-        frame = _concat(points)
-        evaluation = {}
-        if programs.evaluate is not None and not interrupted.is_set():
-            evaluation = jax.device_get(programs.evaluate(agent, state, keys))
-        summary = summarise(frame, evaluation)
-        if files is not None:
-            files.finish(frame, summary)
+                files.finish(frame, summary)
     if interrupted.is_set():
-        where = f"; its files are in {directory}" if directory is not None else ""
+        where = "" if directory is None else f"; its files are in {directory}"
         raise KeyboardInterrupt(f"{label} was stopped after {len(points)} of {chunks} points{where}")
-    run_seconds = time.perf_counter() - compiled
-    path = None if directory is None else Path(directory)
-    return RunResult(state, frame, summary, path, compiled - began, run_seconds, programs.axes)
+    seconds = time.perf_counter() - compiled
+    return RunResult(state, frame, summary, directory, compiled - began, seconds, programs.axes)
 
 
 def seed_axes(agent: OnPolicyAgent, keys: jax.Array) -> Any:
@@ -211,31 +217,22 @@ def summarise(frame: pandas.DataFrame, evaluation: dict[str, np.ndarray]) -> pan
     return summary.assign(**{f"eval.{name}": value for name, value in evaluation.items()})
 
 
-def _check(keys: jax.Array, **sizes: int) -> None:
+def check_keys(keys: jax.Array) -> None:
+    """Raise a ValueError unless `keys` are typed random keys, one per seed."""
     if not (isinstance(keys, jax.Array) and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) and keys.ndim == 1):
         raise ValueError(
             "keys must be typed random keys, one per seed, [S]: for example jax.random.split(jax.random.key(0), 8); "
             f"got {getattr(keys, 'dtype', type(keys).__name__)}{list(getattr(keys, 'shape', ()))}."
         )
-    for name, size in sizes.items():
-        if not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name}={size!r} is not allowed; give a whole number of at least 1.")
 
 
-def _rows(metrics: dict[str, np.ndarray], *, point: int, iteration: int) -> pandas.DataFrame:
+def _rows(metrics: dict[str, np.ndarray], point: int, *, iteration: int) -> pandas.DataFrame:
     """One point of all seeds; metrics are `[S, 1]`."""
     import pandas as pd
 
-    counters = {name: metrics[name][:, 0] for name in COUNTERS}
-    others = {name: x[:, 0] for name, x in metrics.items() if name not in COUNTERS}
-    seeds = np.arange(len(counters["episodes"]))
-    return pd.DataFrame({"seed": seeds, "point": point, "iteration": iteration, **counters, **others})
-
-
-def _concat(points: list[pandas.DataFrame]) -> pandas.DataFrame:
-    import pandas as pd
-
-    return pd.concat(points, ignore_index=True)
+    columns = {name: metrics[name][:, 0] for name in (*COUNTERS, *metrics)}
+    seeds = np.arange(len(columns["episodes"]))
+    return pd.DataFrame({"seed": seeds, "point": point, "iteration": iteration, **columns})
 
 
 def _display(progress: bool | Callable[[Report], None]) -> AbstractContextManager[Callable[[Report], None]]:
