@@ -188,8 +188,8 @@ class FlattenObservation(Wrapper):
     def step_env(
         self, key: jax.Array, state: PyTree, action: Array, params: PyTree
     ) -> tuple[Array, PyTree, Array, Array, dict]:
-        observation, *rest = self.env.step_env(key, state, action, params)
-        return jnp.ravel(observation).astype(jnp.float32), *rest
+        observation, state, reward, terminated, info = self.env.step_env(key, state, action, params)
+        return jnp.ravel(observation).astype(jnp.float32), state, reward, terminated, info
 
     def reset_env(self, key: jax.Array, params: PyTree) -> tuple[Array, PyTree]:
         observation, state = self.env.reset_env(key, params)
@@ -222,8 +222,9 @@ class PreviousAction(FlattenObservation):
     def step_env(
         self, key: jax.Array, state: PyTree, action: Array, params: PyTree
     ) -> tuple[Array, PyTree, Array, Array, dict]:
-        observation, *rest = super().step_env(key, state, action, params)
-        return jnp.concatenate([observation, jax.nn.one_hot(action, self.num_actions)]), *rest
+        observation, state, reward, terminated, info = super().step_env(key, state, action, params)
+        shown = jnp.concatenate([observation, jax.nn.one_hot(action, self.num_actions)])
+        return shown, state, reward, terminated, info
 
     def reset_env(self, key: jax.Array, params: PyTree) -> tuple[Array, PyTree]:
         observation, state = super().reset_env(key, params)
