@@ -24,9 +24,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	}
 	@echo "== Installing the pinned packages into .venv (once, a few minutes)"
 	@$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]' | awk ' \
-	  /^Collecting/ && ++n % 20 == 0 { print "   " n " packages found"; fflush() } \
+	  /^(Collecting|Processing)/ && ++n % 20 == 0 { print "   " n " packages found"; fflush() } \
 	  /^Installing collected/ { print "   unpacking " NF - 3 " packages"; fflush() } \
-	  /^Successfully/ { print "   done" }'
+	  /^Successfully installed/ { print "   done" }'
 	@touch $@
 
 demo: setup

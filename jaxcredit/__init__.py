@@ -9,7 +9,7 @@ from jaxcredit.agents.ppo import PPO
 from jaxcredit.agents.reinforce import REINFORCE
 from jaxcredit.core.estimator import Context, CreditEstimator, chain
 from jaxcredit.core.mdp import TabularMDP
-from jaxcredit.core.recurrence import backward_recurrence
+from jaxcredit.core.recurrence import backward_recurrence, forward_recurrence
 from jaxcredit.core.statistics import ScaleReward
 from jaxcredit.core.trajectory import Trajectory
 from jaxcredit.redistribution.rudder import RUDDER, redistribute_differences, return_loss

@@ -58,7 +58,7 @@ def test_every_requirement_is_pinned_within_its_bounds():
 @pytest.mark.filterwarnings("default")
 def test_wheel_holds_the_two_packages_and_nothing_else(tmp_path):
     source = tmp_path / "source"
-    for name in ("jaxcredit", "envs", "experiments", "tests"):
+    for name in ("jaxcredit", "envs", "tests"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)

@@ -1,4 +1,4 @@
-"""The one backward recursion of the library: every return, advantage and trace is an instance of it."""
+"""The one linear recurrence of the library: every return, advantage, trace and running sum is an instance of it."""
 
 from __future__ import annotations
 
@@ -28,28 +28,41 @@ def backward_recurrence(
     Raises:
       ValueError: unknown `form`.
     """
+    return _solve(decay, increment, last, form, reverse=True)
+
+
+def forward_recurrence(
+    decay: Float[Array, "T *B"], increment: Float[Array, "T *B"], before: Float[Array, "*B"], *, form: Form = "auto"
+) -> Float[Array, "T *B"]:
+    """Solve  x_t = increment_t + decay_t x_{t-1}  forwards in time, with x_{-1} = `before`.
+
+    Args, Returns, Raises: as `backward_recurrence`, with `decay` the coefficient of the preceding step.
+    """
+    return _solve(decay, increment, before, form, reverse=False)
+
+
+def _solve(decay: Array, increment: Array, start: Array, form: Form, *, reverse: bool) -> Array:
     if form not in FORMS:
         raise ValueError(f"form={form!r} is not known; choose one of {', '.join(FORMS)}.")
     if form == "auto":
         form = "sequential" if jax.default_backend() == "cpu" else "associative"
-    if form == "associative":
-        return _associative(decay, increment, last)
-    return _sequential(decay, increment, last)
+    return (_associative if form == "associative" else _sequential)(decay, increment, start, reverse)
 
 
-def _sequential(decay: Array, increment: Array, last: Array) -> Array:
-    def step(following: Array, coefficients: tuple[Array, Array]) -> tuple[Array, Array]:
+def _sequential(decay: Array, increment: Array, start: Array, reverse: bool) -> Array:
+    def step(x: Array, coefficients: tuple[Array, Array]) -> tuple[Array, Array]:
         a, b = coefficients
-        x = b + a * following
+        x = b + a * x
         return x, x
 
-    return jax.lax.scan(step, last, (decay, increment), reverse=True)[1]
+    return jax.lax.scan(step, start, (decay, increment), reverse=reverse)[1]
 
 
-def _associative(decay: Array, increment: Array, last: Array) -> Array:
-    def compose(later: tuple[Array, Array], earlier: tuple[Array, Array]) -> tuple[Array, Array]:
-        (a_later, b_later), (a_earlier, b_earlier) = later, earlier
-        return a_earlier * a_later, b_earlier + a_earlier * b_later
+def _associative(decay: Array, increment: Array, start: Array, reverse: bool) -> Array:
+    def compose(nearer: tuple[Array, Array], farther: tuple[Array, Array]) -> tuple[Array, Array]:
+        # `nearer` to the start of the recursion, so it is applied first
+        (a_near, b_near), (a_far, b_far) = nearer, farther
+        return a_far * a_near, b_far + a_far * b_near
 
-    product, offset = jax.lax.associative_scan(compose, (decay, increment), reverse=True)
-    return offset + jnp.broadcast_to(last, offset.shape[1:]) * product
+    product, offset = jax.lax.associative_scan(compose, (decay, increment), reverse=reverse)
+    return offset + jnp.broadcast_to(start, offset.shape[1:]) * product

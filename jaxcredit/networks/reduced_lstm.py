@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from jaxcredit.core.recurrence import forward_recurrence
 from jaxcredit.networks.initializers import orthogonal
 
 Gate = Literal["input", "recurrent", "full"]
@@ -36,11 +37,11 @@ class ReducedLSTM(nn.Module):
         keep = mask[..., None]
         if self.gate == "full":
             return self._lstm(jnp.where(keep, x, 0), keep)
-        content = nn.tanh(nn.Dense(self.units, name="content")(x))
-        if self.gate == "input":
-            gate = nn.sigmoid(nn.Dense(self.units, name="gate")(x))
-            return jnp.cumsum(jnp.where(keep, gate * content, 0), axis=0)
-        return self._recurrent(jnp.where(keep, content, 0))
+        if self.gate == "recurrent":
+            return self._recurrent(jnp.where(keep, nn.tanh(nn.Dense(self.units)(x)), 0))
+        content, gate = jnp.split(nn.Dense(2 * self.units)(x), 2, axis=-1)
+        evidence = jnp.where(keep, nn.sigmoid(gate) * nn.tanh(content), 0)
+        return forward_recurrence(jnp.ones_like(evidence), evidence, jnp.zeros_like(evidence[0]))
 
     def _recurrent(self, content: jax.Array) -> jax.Array:
         weight = self.param("gate", orthogonal(0.1), (self.units, self.units))
@@ -69,7 +70,8 @@ class ReducedLSTM(nn.Module):
 class ReturnPredictor(nn.Module):
     """Predicts the return of an episode after each of its steps: a `ReducedLSTM` and a small read-out.
 
-    g_t = w . tanh(W c_t + b) + v, with a read-out that is nonlinear because two decisions may count only together.
+    g_t = u . c_t + v + w . tanh(W c_t + b): a linear part that counts exactly what simply adds up, and a nonlinear one
+    because two decisions may count only together.
 
     Attributes:
       units: cells of the memory and hidden units of the read-out.
@@ -83,5 +85,5 @@ class ReturnPredictor(nn.Module):
     def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
         """Map x `[T, B, D]`, mask `[T, B]` to predictions `[T, B]`; on padded steps the last one is repeated."""
         cell = ReducedLSTM(self.units, self.gate)(x, mask)
-        hidden = nn.tanh(nn.Dense(self.units)(cell))
-        return nn.Dense(1)(jnp.concatenate([cell, hidden], axis=-1))[..., 0]
+        linear = nn.Dense(1)(cell)
+        return (linear + nn.Dense(1, use_bias=False)(nn.tanh(nn.Dense(self.units)(cell))))[..., 0]
