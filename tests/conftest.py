@@ -1,11 +1,18 @@
 """Set-up of every test process: CPU, shapes and types checked at every call, the same random examples each time."""
 
 import os
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
+from pathlib import Path
 
 import hypothesis
 from jaxtyping import install_import_hook
+
+CACHE = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
+
+# Read by jax when it is imported, here and in the processes that tests start.  One cache for each worker, since two
+# that write the same entry would disturb each other.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE / os.environ.get("PYTEST_XDIST_WORKER", "single")))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 install_import_hook(["jaxcredit", "envs"], "type_checks.check_functions")
 
