@@ -129,7 +129,7 @@ class Setup:
             env=env, env_params=params, credit=load_estimator(estimator), memory=memory,
             log_info=_reported(env, params), **known,
         )
-        for path, value in ((settings or {}) | _pairs(self.set)).items():
+        for path, value in {**(settings or {}), **_pairs(self.set)}.items():
             agent = configure(agent, path, value)
         return agent
 
@@ -239,7 +239,8 @@ def sweep(
       batch_points: combinations at a time, to bound memory; all at once if not given.
     """
     agent = setup.build(credit)
-    chosen = {tuple(paths.split(",")): _numbers(numbers) for paths, numbers in map(_split, values)}
+    words = map(_split, values)
+    chosen: dict[str | tuple[str, ...], list[float]] = {tuple(p.split(",")): _numbers(numbers) for p, numbers in words}
     if setup.directory is not None:
         claim(setup.directory, {"label": "sweep", **describe(setup), "values": values, "agent": describe(agent)})
     with spinner(f"training {setup.seeds} seeds of every point"):
@@ -251,12 +252,12 @@ def sweep(
     if setup.directory is not None:
         frame.to_csv(setup.directory / "sweep.csv", index=False)
     _check_name("metric", metric, frame.columns)
-    points = frame.groupby(paths, sort=False)[metric].apply(finite_interval)
-    rows = [(*np.atleast_1d(point), show_interval(interval)) for point, interval in points.items()]
+    points: dict[Any, Any] = {point: finite_interval(x) for point, x in frame.groupby(paths, sort=False)[metric]}
+    rows = [(*point, show_interval(interval)) for point, interval in points.items()]
     print_table(f"Interquartile mean [95 % interval] of {setup.seeds} seeds", rows, [*paths, metric])
-    if setup.directory is not None and len(paths) == 2 and mode == "grid":
-        grid = points.map(lambda interval: interval.estimate).unstack(1)
-        x, y = grid.columns.tolist(), grid.index.tolist()
+    if setup.directory is not None and len(chosen) == len(paths) == 2 and mode == "grid":
+        y, x = chosen.values()
+        grid = np.reshape([interval.estimate for interval in points.values()], (len(y), len(x)))
         heat_map(grid, x, y, setup.directory / "heat_map.png", xlabel=paths[1], ylabel=paths[0], label=metric)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     import pandas
 
 SMOOTHING = 160  # episodes over which a curve is averaged before it is held against the threshold
+UNKNOWN = Interval(math.nan, math.nan, math.nan)
 PICTURED, CANDIDATES = 3, 64  # episodes in the credit picture, and episodes among which they are chosen
 
 
@@ -46,7 +49,8 @@ class Comparison:
         the final evaluation, between `.low` and `.high` (95 % bootstrap interval); `failed` counts seeds that ended in
         NaN and are left out.  With a threshold: `episodes` until it is reached (interquartile mean), `censored` seeds
         that never got there (they enter with the budget), and `ratio` of `episodes` to those of the best method, with
-        its interval.
+        its interval (NaN where the best did not get there either).  While at most a quarter of the seeds is censored,
+        the budget does not change `episodes`.
       frame: the rows of all runs, with a column `method`.
       results: method -> its `RunResult`.
       directory: where the files are, or None.
@@ -141,7 +145,7 @@ def tabulate(
         if best is not None:
             crossing = crossings[method]
             row |= _columns("episodes", bootstrap_interval(crossing.step)) | {"censored": int(crossing.censored.sum())}
-            row |= _columns("ratio", bootstrap_ratio(crossing.step, best.step))
+            row |= _columns("ratio", UNKNOWN if _mostly_censored(best) else bootstrap_ratio(crossing.step, best.step))
         rows.append(row | {"compile_seconds": result.compile_seconds, "run_seconds": result.run_seconds})
     return pd.DataFrame(rows)
 
@@ -173,7 +177,7 @@ def credit_trace(agent: OnPolicyAgent, state: TrainState, key: jax.Array, num_ep
     Returns:
       A `CreditTrace`.
     """
-    agent = agent.replace(num_envs=num_episodes, group_size=1, episodic=True)
+    agent = dataclasses.replace(agent, num_envs=num_episodes, group_size=1, episodic=True)
     start_key, run_key, credit_key = jax.random.split(key, 3)
     carry = agent.policy.initial_carry(num_episodes)
     runner = start(agent.env, agent.env_params, start_key, num_episodes, carry)
@@ -182,7 +186,7 @@ def credit_trace(agent: OnPolicyAgent, state: TrainState, key: jax.Array, num_ep
         episodic=True, to_env=agent.to_env,
     )
     following, decisive = trajectory.next_observation
-    trajectory = trajectory.replace(next_observation=following)
+    trajectory = dataclasses.replace(trajectory, next_observation=following)
     trajectory = agent._annotate(state.params, state.moments, carry, trajectory)
     assigned = agent.credit.assign(credit_key, state.credit, trajectory, context=agent._context(state.params))
     advantage = assigned.advantage
@@ -233,7 +237,7 @@ def _draw(
     )
     total = np.where(trace.mask, trace.reward, 0).sum(axis=0)
     chosen = np.argsort(total, kind="stable")[np.linspace(0, CANDIDATES - 1, PICTURED).round().astype(int)]
-    shown = CreditTrace(*(np.asarray(x)[:, chosen] for x in trace))
+    shown = jax.tree.map(lambda x: np.asarray(x)[:, chosen], trace)
     credit_picture(
         directory / "credit.png", reward=shown.reward, redistributed=shown.redistributed, advantage=shown.advantage,
         decisive={"decisive step": shown.decisive} if shown.decisive.any() else {}, mask=shown.mask,
@@ -251,25 +255,29 @@ def _crossing(frame: pandas.DataFrame, measure: str, threshold: float) -> Crossi
     return threshold_step(curve, steps, threshold, window)
 
 
+def _mostly_censored(crossing: Crossing) -> bool:
+    """Whether more than a quarter of the seeds never got there: then the interquartile mean depends on the budget."""
+    return crossing.censored.mean() > 0.25
+
+
 def _columns(name: str, interval: Interval) -> dict[str, float]:
     return {name: interval.estimate, f"{name}.low": interval.low, f"{name}.high": interval.high}
 
 
 def _cell(row: dict[str, Any], name: str) -> str:
-    """An entry of the printed table.  While at most a quarter of the seeds is censored, the estimate is not."""
+    """An entry of the printed table; ">" where the budget, which stands for "never", has moved the estimate."""
     text = show_interval(Interval(row[name], row[f"{name}.low"], row[f"{name}.high"]))
-    if name not in ("episodes", "ratio") or not row["censored"]:
+    if name not in ("episodes", "ratio") or not row["censored"] or math.isnan(row[name]):
         return text
-    beyond = "> " if row["censored"] > row["seeds"] / 4 else ""
-    return f"{beyond}{text}" + (f" ({row['censored']} never)" if name == "episodes" else "")
+    if row["censored"] > row["seeds"] / 4:
+        text = f"> {row[name]:,.3g}" if name == "ratio" else f"> {row[name]:,.0f}"
+    return text if name == "ratio" else f"{text} ({row['censored']} never)"
 
 
 def _concat(frames: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
     import pandas as pd
 
-    named = [frame.assign(method=method) for method, frame in frames.items()]
-    frame = pd.concat(named, ignore_index=True)
-    return frame[["method", *(name for name in frame.columns if name != "method")]]
+    return pd.concat(frames, names=["method"]).reset_index("method").reset_index(drop=True)
 
 
 def _check(agents: Mapping[str, OnPolicyAgent], keys: jax.Array, measure: str, **sizes: int) -> None:

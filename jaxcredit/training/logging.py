@@ -138,7 +138,7 @@ class RunFiles:
         """Add one point: a row per seed."""
         path = self.directory / "metrics.csv"
         rows.to_csv(path, mode="a", header=not path.exists(), index=False)
-        step = round(rows["valid_steps"].mean())
+        step = int(rows["valid_steps"].to_numpy().mean())
         for name in rows.columns.difference(INDEX, sort=False):
             values = rows[name].to_numpy()
             if np.isfinite(values).any():
@@ -227,11 +227,13 @@ def finite_interval(values: Any) -> Interval:
 
 
 def show_interval(interval: Interval) -> str:
-    """For a table: `0.98 [0.97, 0.99]`.
+    """For a table: `0.98 [0.97, 0.99]`, or a dash for NaN.
 
     >>> show_interval(Interval(1344.0, 1200.0, 1500.0))
     '1,344 [1,200, 1,500]'
     """
+    if math.isnan(interval.estimate):
+        return "-"
     return "{} [{}, {}]".format(*(f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}" for x in interval))
 
 
@@ -247,7 +249,7 @@ def print_table(title: str, rows: Sequence[Sequence[Any]], columns: Sequence[str
         table.add_column(column)
     for row in rows:
         table.add_row(*(Text(str(cell)) for cell in row))
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(title, style="bold", markup=False)
     console.print(table)
 
@@ -287,7 +289,7 @@ def curves_of(frame: pandas.DataFrame, y: str, *, x: str) -> dict[str, Any]:
     Returns:
       what `learning_curves` takes.
     """
-    runs = frame[["method", "seed", "point", x, y]].sort_values("point", kind="stable")
+    runs = frame.loc[:, ["method", "seed", "point", x, y]].sort_values(by="point", kind="stable")
     runs = runs[np.isfinite(runs.groupby(["method", "seed"], sort=False)[y].transform("max"))]
     by_run = runs.groupby(["method", "seed"], sort=False)[y]
     runs = runs.assign(**{y: by_run.transform(lambda curve: curve.interpolate(limit_area="inside"))})

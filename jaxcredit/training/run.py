@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,9 @@ from jaxcredit.training.train import COUNTERS, advance, evaluate, train
 
 if TYPE_CHECKING:
     import pandas
+
+# most of the time that compiling takes goes into making programs fast; those that are called once need not be
+CALLED_ONCE: Any = {"xla_backend_optimization_level": 1}
 
 
 @dataclass(frozen=True)
@@ -189,8 +191,10 @@ def _compile(agent: OnPolicyAgent, keys: jax.Array, per_chunk: int, eval_episode
         return jax.vmap(agent.init, out_axes=axes)(keys)
 
     def chunk(agent: OnPolicyAgent, state: TrainState) -> tuple[TrainState, dict[str, jax.Array]]:
-        part = partial(advance, agent, num_iterations=per_chunk, num_points=1)
-        return jax.vmap(lambda state: part(state), in_axes=(axes,), out_axes=(axes, 0))(state)
+        def one(state: TrainState) -> tuple[TrainState, dict[str, jax.Array]]:
+            return advance(agent, state, per_chunk, num_points=1)
+
+        return jax.vmap(one, in_axes=(axes,), out_axes=(axes, 0))(state)
 
     def final(agent: OnPolicyAgent, state: TrainState, keys: jax.Array) -> dict[str, jax.Array]:
         def one(state: TrainState, key: jax.Array) -> dict[str, jax.Array]:
@@ -200,21 +204,20 @@ def _compile(agent: OnPolicyAgent, keys: jax.Array, per_chunk: int, eval_episode
 
     state = jax.eval_shape(init, agent, keys)
     return _Programs(
-        init=jax.jit(init).lower(agent, keys).compile(),
+        init=jax.jit(init).lower(agent, keys).compile(CALLED_ONCE),
         chunk=jax.jit(chunk, donate_argnums=1).lower(agent, state).compile(),
-        evaluate=jax.jit(final).lower(agent, state, keys).compile() if eval_episodes else None,
+        evaluate=jax.jit(final).lower(agent, state, keys).compile(CALLED_ONCE) if eval_episodes else None,
         axes=axes,
     )
 
 
 def summarise(frame: pandas.DataFrame, evaluation: dict[str, np.ndarray]) -> pandas.DataFrame:
     """One row per seed: final counters, metrics averaged over the last tenth of the points, evaluation as `eval.*`."""
-    points = frame["point"].max() + 1
-    late = frame[frame["point"] >= points - max(1, points // 10)]
-    summary = late.groupby("seed", as_index=False).mean().drop(columns=["point", "iteration"])
-    last = frame[frame["point"] == points - 1].sort_values("seed")
-    summary = summary.assign(**{name: last[name].to_numpy() for name in COUNTERS})
-    return summary.assign(**{f"eval.{name}": value for name, value in evaluation.items()})
+    points = frame["point"].to_numpy() + 1
+    late = frame.loc[points > points.max() - max(1, points.max() // 10)].groupby("seed").mean()
+    last = frame.loc[points == points.max(), list(COUNTERS)]
+    summary = late.drop(columns=["point", "iteration"]).assign(**{name: last[name].to_numpy() for name in COUNTERS})
+    return summary.assign(**{f"eval.{name}": value for name, value in evaluation.items()}).reset_index()
 
 
 def check_keys(keys: jax.Array) -> None:

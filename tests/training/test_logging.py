@@ -1,0 +1,73 @@
+"""What a run shows and writes: the right words in the progress line, curves without gaps, settings as JSON."""
+
+import json
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+import jaxcredit as jc
+from jaxcredit.training import logging
+from jaxcredit.training.logging import Progress, Report, curves_of, describe, finite_interval, finite_iqm, print_table
+
+
+def test_lines_tell_rate_and_time_left(monkeypatch, capsys):
+    clock = iter(np.arange(0.0, 1000.0, 6.0))
+    monkeypatch.setattr(logging.time, "monotonic", lambda: next(clock))
+    with Progress(runs=2) as progress:
+        for done in range(5):
+            progress(Report("rudder", done, 4, seconds=30.0 * done, rate=12345.6, episode_return=0.5))
+    lines = capsys.readouterr().err.splitlines()
+    assert 1 < len(lines) < 5, "one line every ten seconds, not every report"
+    assert all("rudder" in line and "12,346 steps/s  return 0.5" in line for line in lines[1:])
+    # half of this run, 60 s, is left, and the other run as a whole
+    half = next(line for line in lines if " 25% " in line)
+    minutes, seconds = map(int, half.split()[-2].split(":"))
+    assert 60 * minutes + seconds > 60 + 60
+
+
+def test_long_times_have_hours():
+    assert [logging._duration(s) for s in (0.2, 61, 3600 + 62)] == ["0:01", "1:01", "1:01:02"]
+
+
+def test_values_that_are_no_numbers_are_left_out():
+    assert finite_iqm([1.0, np.nan, 3.0]) == 2.0
+    assert math.isnan(finite_iqm([np.nan])) and math.isnan(finite_interval([np.inf]).low)
+
+
+def curve_frame(*curves):
+    rows = [("a", seed, p, 10 * p, v) for seed, curve in enumerate(curves) for p, v in enumerate(curve)]
+    return pd.DataFrame(rows, columns=["method", "seed", "point", "episodes", "score"])
+
+
+def test_curves_are_filled_inside_and_cut_outside():
+    nan = np.nan
+    curves = curves_of(curve_frame([nan, 1, nan, 3, 4], [0, 0, 0, 0, nan], [nan] * 5), "score", x="episodes")
+    steps, values = curves["a"]
+    assert steps.tolist() == [10, 20, 30]
+    assert values.tolist() == [[1, 2, 3], [0, 0, 0]]
+
+
+def test_nothing_to_draw_is_no_curve():
+    assert curves_of(curve_frame([np.nan, np.nan]), "score", x="episodes") == {}
+
+
+def test_settings_are_json():
+    chain = jc.chain(jc.RUDDER(units=3), jc.GAE(gamma=jnp.float32(0.5)))
+    told = json.loads(json.dumps(describe({"credit": chain, "limit": float("inf"), "f": np.mean})))
+    first, second = told["credit"]["members"]
+    assert (first["type"], first["units"], second["gamma"]) == ("RUDDER", 3, 0.5)
+    assert (told["limit"], told["f"]) == ("inf", "mean")
+
+
+def test_tables_print_what_looks_like_markup(capsys):
+    print_table("Title [bold]", [("[red]", 1)], ["name", "value"])
+    out = capsys.readouterr().out
+    assert "Title [bold]" in out and "[red]" in out and "value" in out
+
+
+def test_a_directory_without_metrics_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"neither metrics\.parquet nor metrics\.csv"):
+        logging.read_metrics(tmp_path)
