@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 import hypothesis
-from jaxtyping import install_import_hook
+import jaxtyping
+import pytest
 
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
 
@@ -14,7 +15,15 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE / os.environ.get("PYTEST_XDIST_WORKER", "single")))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
-install_import_hook(["jaxcredit", "envs"], "type_checks.check_functions")
+jaxtyping.install_import_hook(["jaxcredit", "envs"], "type_checks.check_functions")
 
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.fixture
+def no_type_checks():
+    """For tests of what the library itself says to an argument of the wrong type."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -18,6 +18,11 @@ def test_functions_are_checked(bad):
         masked_mean(X, bad)
 
 
+@pytest.mark.usefixtures("no_type_checks")
+def test_the_checks_can_be_put_aside():
+    assert masked_mean(X, jnp.array([1.0, 0.0, 0.0])) == 1
+
+
 def test_pytrees_hold_anything():
     jax.eval_shape(lambda x: Context(env=0, env_params=x, policy="p", policy_params=x), X)
 
