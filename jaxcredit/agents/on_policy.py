@@ -12,6 +12,7 @@ from flax import struct
 
 from jaxcredit.agents.rollout import Runner, collect, start
 from jaxcredit.core.estimator import Context, CreditEstimator, make_floats
+from jaxcredit.core.frozen import Frozen
 from jaxcredit.core.statistics import Mean, RunningMoments
 from jaxcredit.core.trajectory import Trajectory, masked_mean, standardise
 from jaxcredit.networks.actor_critic import ActorCritic, distribution_parameters
@@ -23,7 +24,7 @@ INFINITY = float("inf")
 
 
 @struct.dataclass
-class TrainState:
+class TrainState(Frozen):
     """Everything a run consists of; arrays only.
 
     Attributes:
@@ -57,12 +58,12 @@ def static(default: Any) -> Any:
 
 
 @struct.dataclass
-class OnPolicyAgent:
+class OnPolicyAgent(Frozen):
     """Collect -> annotate -> `credit.update_and_assign` -> gradient steps.  Floats are traced, the rest is static.
 
     Attributes:
       env, env_params: a gymnax environment (see `envs.make`) and its parameters.
-      credit: the estimator that writes `advantage` or `action_advantage`, and `value_target` if a critic is to be learned.
+      credit: the estimator that writes `advantage` or `action_advantage`, and `value_target` if a critic is wanted.
       learning_rate: step size of Adam.
       anneal_iterations: the learning rate falls linearly to 0 over so many iterations; infinite: constant.
       max_grad_norm: gradients are clipped to this global norm.
@@ -125,7 +126,9 @@ class OnPolicyAgent:
     def __post_init__(self) -> None:
         make_floats(self)
         if self.env is None:
-            raise ValueError(f"{type(self).__name__} needs env= and env_params=, for example from envs.make('CartPole-v1').")
+            raise ValueError(
+                f"{type(self).__name__} needs env= and env_params=, for example from envs.make('CartPole-v1')."
+            )
         for name in ("num_envs", "num_steps", "group_size"):
             size = getattr(self, name)
             if not isinstance(size, int) or size < 1:
@@ -147,9 +150,9 @@ class OnPolicyAgent:
         horizon = self.horizon or getattr(self.env, "horizon", None)
         if horizon is None:
             raise ValueError(
-                f"{type(self.credit).__name__} works on whole episodes, but {getattr(self.env, 'name', self.env)} has no "
-                "horizon. Give the agent horizon=N (episodes still open after N steps are cut there), or use an estimator "
-                "that works on windows."
+                f"{type(self.credit).__name__} works on whole episodes, but {getattr(self.env, 'name', self.env)} has "
+                "no horizon. Give the agent horizon=N (episodes still open after N steps are cut there), or use an "
+                "estimator that works on windows."
             )
         return int(horizon)
 
@@ -179,14 +182,14 @@ class OnPolicyAgent:
         runner = start(self.env, self.env_params, purpose[0], self.num_envs, carry, self.group_size)
         observation = jax.tree.map(lambda x: x[None], runner.observation)
         params = self.policy.init(purpose[1], carry, observation, runner.first[None])
-        moments = RunningMoments.zeros(flatten_observation(observation, 2).shape[2:]) if self.normalise_observation else None
+        moments = (
+            RunningMoments.zeros(flatten_observation(observation, 2).shape[2:]) if self.normalise_observation else None
+        )
         example = jax.eval_shape(lambda: self._gather(purpose[2], params, moments, runner)[1])
         credit = self.credit.init(purpose[3], example)
         self._writes_value_target(params, credit, example)
         zero = jnp.zeros((), jnp.int32)
-        return TrainState(
-            zero, key, params, self.optimizer(0).init(params), moments, credit, runner, zero, zero, zero
-        )
+        return TrainState(zero, key, params, self.optimizer(0).init(params), moments, credit, runner, zero, zero, zero)
 
     def _check_sizes(self) -> None:
         epochs, minibatches = self.passes
@@ -196,8 +199,10 @@ class OnPolicyAgent:
             raise ValueError("group_size > 1 needs whole episodes: set episodic=True.")
         columns = self.num_envs if self.policy.recurrent else self.num_envs * self.window
         if columns % minibatches:
-            what = "num_envs (minibatches of a recurrent policy split environments)" if self.policy.recurrent else (
-                "num_envs x window length"
+            what = (
+                "num_envs (minibatches of a recurrent policy split environments)"
+                if self.policy.recurrent
+                else ("num_envs x window length")
             )
             raise ValueError(f"minibatches={minibatches} does not divide {what} = {columns}; choose sizes that divide.")
 
@@ -208,8 +213,8 @@ class OnPolicyAgent:
         )
         if assigned.advantage is None and assigned.action_advantage is None:
             raise ValueError(
-                f"{type(self.credit).__name__} writes neither advantage nor action_advantage, so {type(self).__name__} has "
-                "nothing to learn from. End the chain with one that does, for example chain(..., GAE())."
+                f"{type(self.credit).__name__} writes neither advantage nor action_advantage, so {type(self).__name__} "
+                "has nothing to learn from. End the chain with one that does, for example chain(..., GAE())."
             )
         if assigned.action_advantage is not None and not self.is_discrete:
             raise ValueError(
@@ -267,7 +272,7 @@ class OnPolicyAgent:
         return self.policy.apply(params, carry, observation, first)
 
     def act(self, params: Any, moments: RunningMoments | None) -> Any:
-        """The sampling policy as a function (key, carry, observation, first) -> (carry, action) of `[B, ...]` arrays."""
+        """The sampling policy: (key, carry, observation, first) -> (carry, action), all `[B, ...]`."""
 
         def sample(key: jax.Array, carry: Any, observation: Any, first: jax.Array) -> tuple[Any, jax.Array]:
             sequence = jax.tree.map(lambda x: x[None], observation)
@@ -302,8 +307,15 @@ class OnPolicyAgent:
             runner = start(self.env, self.env_params, reset_key, self.num_envs, fresh, self.group_size)
         carry = runner.carry
         runner, trajectory, means = collect(
-            self.env, self.env_params, self.act(params, moments), run_key, runner, self.window,
-            episodic=self.is_episodic, to_env=self.to_env, log_info=self.log_info,
+            self.env,
+            self.env_params,
+            self.act(params, moments),
+            run_key,
+            runner,
+            self.window,
+            episodic=self.is_episodic,
+            to_env=self.to_env,
+            log_info=self.log_info,
         )
         trajectory = self._annotate(params, moments, carry, trajectory)
         if self.group_size > 1:
@@ -369,8 +381,13 @@ class OnPolicyAgent:
             everywhere = jnp.broadcast_to(trajectory.mask[..., None], action_advantage.shape)
             action_advantage = standardise(action_advantage, everywhere)
         return trajectory.replace(
-            advantage=advantage, action_advantage=action_advantage,
-            next_observation=None, next_value=None, action_value=None, next_action_value=None, extras={},
+            advantage=advantage,
+            action_advantage=action_advantage,
+            next_observation=None,
+            next_value=None,
+            action_value=None,
+            next_action_value=None,
+            extras={},
         )
 
     def _columns(self, carry: Any, batch: Trajectory) -> tuple[Any, Trajectory]:

@@ -14,7 +14,7 @@ from jaxcredit.agents.on_policy import OnPolicyAgent, static
 
 @struct.dataclass
 class PPO(OnPolicyAgent):
-    """Minimise  -mean_t min(rho_t A_t, clip(rho_t, 1 - eps, 1 + eps) A_t)  with  rho_t = pi(a_t | s_t) / pi_old(a_t | s_t).
+    """Minimise  -mean_t min(rho_t A_t, clip(rho_t, 1 - eps, 1 + eps) A_t),  rho_t = pi(a_t | s_t) / pi_old(a_t | s_t).
 
     Fields: see `OnPolicyAgent`, and
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 from flax import struct
 
+from jaxcredit.core.frozen import Frozen
 from jaxcredit.core.trajectory import Trajectory
 
 State = Any
@@ -24,7 +25,7 @@ class Context:
 
 
 @struct.dataclass
-class CreditEstimator:
+class CreditEstimator(Frozen):
     """A configuration that is a pytree, with three pure methods.  Subclass it; only `assign` must be written.
 
     Float fields are leaves (traced: sweep them), everything else is declared with `struct.field(pytree_node=False)`.

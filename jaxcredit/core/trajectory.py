@@ -13,12 +13,14 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxcredit.core.frozen import Frozen
+
 PyTree = Any
 
 
 @struct.dataclass
-class Trajectory:
-    """Experience of one environment, `[T, ...]`, or of a batch of them, `[T, B, ...]`.  Fields not yet written are None.
+class Trajectory(Frozen):
+    """Experience of one environment, `[T, ...]`, or of a batch, `[T, B, ...]`.  Fields not yet written are None.
 
     Attributes:
       observation: pytree `[T, ...]`, what the agent saw before action t.
@@ -75,12 +77,15 @@ def require(trajectory: Trajectory, user: str, *names: str) -> tuple[Any, ...]:
     Raises:
       ValueError: a field is None, or an extra is missing.
     """
-    found = [getattr(trajectory, n, None) if n in trajectory.__dataclass_fields__ else trajectory.extras.get(n) for n in names]
+    found = [
+        getattr(trajectory, n, None) if n in trajectory.__dataclass_fields__ else trajectory.extras.get(n)
+        for n in names
+    ]
     missing = [n for n, x in zip(names, found, strict=True) if x is None]
     if missing:
         raise ValueError(
-            f"{user} needs {', '.join(missing)}, which this trajectory does not hold. Agents write log_prob, logits, value and "
-            "next_value; next_observation is collected when the agent has needs_next_observation=True; other names "
+            f"{user} needs {', '.join(missing)}, which this trajectory does not hold. Agents write log_prob, logits, value "
+            "and next_value; next_observation is collected when the agent has needs_next_observation=True; other names "
             "belong into trajectory.extras."
         )
     return tuple(found)
@@ -107,7 +112,7 @@ def episode_ids(first: Bool[Array, "*T"]) -> Int[Array, "*T"]:
 
 
 def episode_returns(reward: Float[Array, "*T"], mask: Bool[Array, "*T"]) -> Float[Array, "..."]:
-    """Undiscounted return of one whole episode per column: sum over time of the unmasked rewards, `[T, ...] -> [...]`."""
+    """Undiscounted return of one whole episode per column: sum of the unmasked rewards, `[T, ...] -> [...]`."""
     return jnp.where(mask, reward, 0).sum(axis=0)
 
 
@@ -118,7 +123,7 @@ def masked_mean(x: Float[Array, "*n"], mask: Bool[Array, "*n"]) -> Float[Array, 
 
 
 def masked_std(x: Float[Array, "*n"], mask: Bool[Array, "*n"]) -> Float[Array, ""]:
-    """Population standard deviation over the unmasked entries; 0 (with gradient 0) for fewer than two distinct values."""
+    """Population standard deviation over the unmasked entries; 0, with gradient 0, where nothing varies."""
     variance = masked_mean(jnp.square(x - masked_mean(x, mask)), mask)
     positive = variance > 0
     return jnp.where(positive, jnp.sqrt(jnp.where(positive, variance, 1)), 0)

@@ -28,7 +28,9 @@ class ResettingGRU(nn.Module):
     def __call__(self, carry: jax.Array, x: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
         cell = nn.GRUCell(self.units, recurrent_kernel_init=orthogonal(), kernel_init=orthogonal(2**0.5))
 
-        def step(cell: nn.GRUCell, carry: jax.Array, inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        def step(
+            cell: nn.GRUCell, carry: jax.Array, inputs: tuple[jax.Array, jax.Array]
+        ) -> tuple[jax.Array, jax.Array]:
             x, first = inputs
             return cell(jnp.where(first[:, None], 0, carry), x)
 
@@ -92,7 +94,7 @@ class ActorCritic(nn.Module):
         return distrax.MultivariateNormalDiag(parameters, jnp.broadcast_to(jnp.exp(log_scale), parameters.shape))
 
 
-def distribution_parameters(distribution: distrax.Distribution) -> Any:
+def distribution_parameters(distribution: Any) -> Any:
     """What `Trajectory.logits` stores: logits `[..., A]`, or a dict of `loc` and `scale_diag` `[..., D]`."""
     import distrax
 

@@ -27,7 +27,8 @@ def polar_factor(matrix: Float[Array, "m n"], iterations: int = ITERATIONS) -> F
         the worst of a thousand draws at 64 x 64 below 1e-3.
     Returns:
       The factor, same shape and dtype.
-    Reference: Bjorck and Bowie (1971), "An iterative algorithm for computing the best estimate of an orthogonal matrix".
+    Reference: Bjorck and Bowie (1971), "An iterative algorithm for computing the best estimate of an orthogonal
+      matrix".
     """
     wide = matrix.shape[0] < matrix.shape[1]
     x = matrix.T if wide else matrix

@@ -24,8 +24,8 @@ class ReducedLSTM(nn.Module):
         "input": i_t = sigmoid(W_i x_t + b_i).  Nothing recurs but the sum, so all steps are computed in parallel.
         "recurrent": i_t = sigmoid(R_i c_{t-1} + b_i), the paper's reduced LSTM.
         "full": an ordinary LSTM with all gates.
-    Reference: Arjona-Medina et al. (2019), "RUDDER: Return Decomposition for Delayed Rewards", arXiv:1806.07857, and the
-      cell of its tutorial and demonstration code.
+    Reference: Arjona-Medina et al. (2019), "RUDDER: Return Decomposition for Delayed Rewards", arXiv:1806.07857, and
+      the cell of its tutorial and demonstration code.
     """
 
     units: int
@@ -68,22 +68,26 @@ class ReducedLSTM(nn.Module):
 
 
 class ReturnPredictor(nn.Module):
-    """Predicts the return of an episode after each of its steps: a `ReducedLSTM` and a small read-out.
+    """Predicts the return of an episode after each of its steps: a `ReducedLSTM` and a read-out.
 
-    g_t = u . c_t + v + w . tanh(W c_t + b): a linear part that counts exactly what simply adds up, and a nonlinear one
-    because two decisions may count only together.
+    g_t = u . c_t + v,  as in the paper, plus  w . tanh(W c_t + b)  if asked for.  The linear read-out of an input-gated
+    memory pays every step what it adds on average, whatever else happens; the nonlinear part can tell that two decisions
+    count only together, but pays for that in noise.
 
     Attributes:
-      units: cells of the memory and hidden units of the read-out.
-      gate: see `ReducedLSTM`.
+      units, gate: size and kind of the memory, see `ReducedLSTM`.
+      readout: hidden units of the read-out's nonlinear part; 0 leaves it out.
     """
 
     units: int
     gate: Gate = "input"
+    readout: int = 0
 
     @nn.compact
     def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
         """Map x `[T, B, D]`, mask `[T, B]` to predictions `[T, B]`; on padded steps the last one is repeated."""
         cell = ReducedLSTM(self.units, self.gate)(x, mask)
-        linear = nn.Dense(1)(cell)
-        return (linear + nn.Dense(1, use_bias=False)(nn.tanh(nn.Dense(self.units)(cell))))[..., 0]
+        prediction = nn.Dense(1)(cell)
+        if self.readout:
+            prediction += nn.Dense(1, use_bias=False)(nn.tanh(nn.Dense(self.readout)(cell)))
+        return prediction[..., 0]

@@ -159,8 +159,8 @@ class RUDDER(CreditEstimator):
       residual: where the part goes that the prediction missed, see `redistribute_differences`.
       past_rewards: feed earlier rewards to the predictor; wanted where rewards come along the way.
 
-    Assumption: the paper fits until a loss threshold holds; a fixed number of steps per batch here, so that the program's
-    shape is fixed.  Targets are standardised by running moments, and the prediction before the first step is the mean
+    Assumption: the paper fits until a loss threshold holds; a fixed number of steps per batch here, so that the
+    program's shape is fixed.  Targets are standardised by running moments, and the prediction before the first step is the mean
     return, so that the first step is not paid the average of all.
     """
 
@@ -170,6 +170,7 @@ class RUDDER(CreditEstimator):
     min_quality: float = 0.0
     units: int = struct.field(pytree_node=False, default=16)
     gate: Gate = struct.field(pytree_node=False, default="input")
+    readout: int = struct.field(pytree_node=False, default=0)
     fits: int = struct.field(pytree_node=False, default=10)
     fit_batch: int = struct.field(pytree_node=False, default=32)
     capacity: int = struct.field(pytree_node=False, default=1024)
@@ -191,7 +192,7 @@ class RUDDER(CreditEstimator):
 
     @property
     def predictor(self) -> ReturnPredictor:
-        return ReturnPredictor(self.units, self.gate)
+        return ReturnPredictor(self.units, self.gate, self.readout)
 
     def init(self, key: jax.Array, trajectory: Trajectory) -> RUDDERState:
         features = jax.eval_shape(lambda t: self.features(t, jnp.ones(())), trajectory)
@@ -240,7 +241,7 @@ class RUDDER(CreditEstimator):
             target = (episode_return - returns.mean) / returns.std
 
             def loss(params: Any) -> jax.Array:
-                prediction = self.predictor.apply(params, features, mask)
+                prediction = self._standard_prediction(params, features, mask)
                 return return_loss(prediction, target, mask, continuous_weight=self.continuous_weight)
 
             value, gradient = jax.value_and_grad(loss)(params)
@@ -261,7 +262,8 @@ class RUDDER(CreditEstimator):
             lambda g, total, mask: redistribute_differences(
                 g, total, mask, residual=self.residual, baseline=state.returns.mean
             ),
-            in_axes=(1, 0, 1), out_axes=1,
+            in_axes=(1, 0, 1),
+            out_axes=1,
         )(prediction, episode_returns(trajectory.reward, mask), mask)
         return trajectory.replace(
             reward=jnp.where(state.quality > self.min_quality, redistributed, jnp.where(mask, trajectory.reward, 0))
@@ -270,9 +272,13 @@ class RUDDER(CreditEstimator):
     def _optimizer(self) -> optax.GradientTransformation:
         return optax.adamw(self.learning_rate, weight_decay=self.weight_decay)
 
+    def _standard_prediction(self, params: Any, features: jax.Array, mask: jax.Array) -> Any:
+        """Predicted returns `[T, B]` in standard units."""
+        return self.predictor.apply(params, features, mask)
+
     def _predict(self, state: RUDDERState, features: jax.Array, mask: jax.Array) -> jax.Array:
         """Predicted returns `[T, B]` in reward units."""
-        return state.returns.mean + state.returns.std * self.predictor.apply(state.params, features, mask)
+        return state.returns.mean + state.returns.std * self._standard_prediction(state.params, features, mask)
 
     def _quality(self, state: RUDDERState, features: jax.Array, mask: jax.Array, target: jax.Array) -> jax.Array:
         """1 - squared error / variance of the returns, on episodes the predictor has not seen, at least -1."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +39,9 @@ def as_arrays(agent: Any) -> Any:
 def leaf_paths(agent: Any) -> list[str]:
     """Dotted paths of every traced number of an agent: what `sweep` can vary without recompiling."""
     paths = jax.tree_util.tree_flatten_with_path(agent)[0]
-    names = [[str(getattr(key, "name", getattr(key, "idx", getattr(key, "key", key)))) for key in path] for path, _ in paths]
+    names = [
+        [str(getattr(key, "name", getattr(key, "idx", getattr(key, "key", key)))) for key in path] for path, _ in paths
+    ]
     return [".".join(part for part in path if part != "members") for path in names]
 
 
@@ -59,8 +60,8 @@ def replace_at(agent: Any, path: str, value: Any) -> Any:
         members = list(agent.members)
         members[int(head)] = replace_at(members[int(head)], rest, value) if rest else value
         return agent.replace(members=tuple(members))
-    if not dataclasses.is_dataclass(agent) or head not in agent.__dataclass_fields__:
-        known = list(getattr(agent, "__dataclass_fields__", {}))
+    known = list(getattr(agent, "__dataclass_fields__", {}))
+    if head not in known:
         if isinstance(agent, Chain):
             known = [str(i) for i in range(len(agent.members))]
         near = difflib.get_close_matches(head, known, n=3, cutoff=0.5) or known
@@ -84,8 +85,8 @@ def sweep(
 
     Args:
       agent: the configuration around which to sweep.
-      values: dotted path -> values, for example {"learning_rate": [1e-4, 1e-3], "credit.1.lam": [0.0, 0.9]}.  A tuple of
-        paths shares one value.  Only traced fields (floats, and numbers in `env_params`) can be swept.
+      values: dotted path -> values, for example {"learning_rate": [1e-4, 1e-3], "credit.1.lam": [0.0, 0.9]}.  A tuple
+        of paths shares one value.  Only traced fields (floats, and numbers in `env_params`) can be swept.
       keys: typed random keys of the seeds, `[S]`.
       num_iterations: collected batches per training run.
       mode: "grid" takes all combinations, "zip" the i-th value of every path together.
@@ -105,7 +106,9 @@ def sweep(
     batch = batch_points or len(points)
     if len(points) % batch:
         raise ValueError(f"batch_points={batch} does not divide the {len(points)} points; choose sizes that divide.")
-    program = jax.jit(partial(_train_points, num_iterations=num_iterations, summary=summary, eval_episodes=eval_episodes))
+    program = jax.jit(
+        partial(_train_points, num_iterations=num_iterations, summary=summary, eval_episodes=eval_episodes)
+    )
     results = []
     for begin in range(0, len(points), batch):
         chosen = {path: jnp.asarray(x[begin : begin + batch]) for path, x in arrays.items()}
@@ -121,7 +124,9 @@ def _points(values: Mapping[Path, Sequence[float]], mode: str) -> list[dict[str,
         raise ValueError(f"mode={mode!r} is not known; choose grid or zip.")
     columns = [list(np.asarray(v).tolist()) for v in values.values()]
     if not columns or not all(columns):
-        raise ValueError("sweep() needs at least one path with at least one value, e.g. {'learning_rate': [1e-4, 1e-3]}.")
+        raise ValueError(
+            "sweep() needs at least one path with at least one value, e.g. {'learning_rate': [1e-4, 1e-3]}."
+        )
     if mode == "zip" and len({len(c) for c in columns}) > 1:
         raise ValueError(f"mode='zip' needs equally many values per path; got {[len(c) for c in columns]}.")
     rows = itertools.product(*columns) if mode == "grid" else zip(*columns, strict=True)
@@ -142,7 +147,13 @@ def _check_paths(agent: Any, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _train_points(
-    agent: Any, chosen: dict[str, jax.Array], keys: jax.Array, *, num_iterations: int, summary: Summary, eval_episodes: int
+    agent: Any,
+    chosen: dict[str, jax.Array],
+    keys: jax.Array,
+    *,
+    num_iterations: int,
+    summary: Summary,
+    eval_episodes: int,
 ) -> dict[str, jax.Array]:
     """Metrics `[points, seeds]` of one program over points and seeds."""
 

@@ -37,15 +37,16 @@ def advance(
 
     Returns:
       the new state, and metrics `[P]` with P <= num_points: each point averages ceil(num_iterations / num_points)
-      iterations (the last may hold fewer).  `episode_return`, `episode_length` and the agent's `log_info` are means over
-      the episodes that ended there, NaN if none did; `total_steps`, `valid_steps` and `episodes` are counts at its end.
+      iterations (the last may hold fewer).  `episode_return`, `episode_length` and the agent's `log_info` are means
+      over the episodes that ended there, NaN if none did; `total_steps`, `valid_steps` and `episodes` are counts at its end.
     Raises:
       ValueError: num_iterations or num_points below 1.
     """
     for name, number in (("num_iterations", num_iterations), ("num_points", num_points)):
         if not isinstance(number, int) or number < 1:
             raise ValueError(
-                f"{name}={number!r} is not allowed; give a whole number of at least 1 (under jit, name it in static_argnums)."
+                f"{name}={number!r} is not allowed; give a whole number of at least 1 "
+                "(under jit, name it in static_argnums)."
             )
     width = -(-num_iterations // num_points)
     points = -(-num_iterations // width)
@@ -89,7 +90,14 @@ def evaluate(agent: OnPolicyAgent, state: TrainState, key: jax.Array, num_episod
     runner = start(agent.env, agent.env_params, reset_key, num_episodes, agent.policy.initial_carry(num_episodes))
     act = agent.act(state.params, state.moments)
     _, _, means = collect(
-        agent.env, agent.env_params, act, run_key, runner, int(horizon),
-        episodic=True, to_env=agent.to_env, log_info=agent.log_info,
+        agent.env,
+        agent.env_params,
+        act,
+        run_key,
+        runner,
+        int(horizon),
+        episodic=True,
+        to_env=agent.to_env,
+        log_info=agent.log_info,
     )
     return {name: mean.value for name, mean in means.items()}

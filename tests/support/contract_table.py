@@ -37,7 +37,15 @@ FUNCTIONS = {
     "gae": lambda d: jc.gae(d["reward"], d["value"], d["next_value"], *d["ends"], gamma=0.9, lam=0.8),
     "vtrace": lambda d: jnp.stack(
         jc.vtrace(
-            d["reward"], d["value"], d["next_value"], *d["ends"], d["log_rho"], gamma=0.9, lam=0.8, clip_rho=1.0, clip_c=1.0
+            d["reward"],
+            d["value"],
+            d["next_value"],
+            *d["ends"],
+            d["log_rho"],
+            gamma=0.9,
+            lam=0.8,
+            clip_rho=1.0,
+            clip_c=1.0,
         )
     ),
     "redistribute_differences": lambda d: jc.redistribute_differences(d["value"], d["reward"].sum(), d["mask"]),
@@ -45,7 +53,7 @@ FUNCTIONS = {
 
 
 def batch(seed: int = 0, steps: int = STEPS, dtype: str = "float32") -> jc.Trajectory:
-    """Whole episodes, one per column: column 0 terminates early, 1 is truncated early, 2 fills the window and is truncated."""
+    """Whole episodes, one per column: column 0 terminates early, 1 is truncated early, 2 fills the window."""
     rng = np.random.default_rng(seed)
 
     def draw(*shape: int) -> jax.Array:

@@ -1,0 +1,119 @@
+"""The main claim: on a delayed reward under unavoidable costs, RUDDER needs a fraction of the episodes of its rivals.
+
+    python -m experiments.delayed_key_to_door grid       tune every method by the same grid; writes settings.json
+    python -m experiments.delayed_key_to_door headline   episodes until 0.9 of the treasure, with the winners
+    python -m experiments.delayed_key_to_door map        where redistribution pays: lengths x costs
+    python -m experiments.delayed_key_to_door all        the three in turn
+
+Results land in experiments/results/delayed_key_to_door. Methods: RUDDER, GAE, Monte Carlo, and GAE with a recurrent
+policy that sees its previous action (the fair rival: the key is hidden).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pandas as pd
+import tyro
+
+import jaxcredit as jc
+from jaxcredit.cli import Setup, read_settings
+from jaxcredit.evaluation.statistics import iqm
+from jaxcredit.training.compare import compare
+
+RESULTS = Path("experiments/results/delayed_key_to_door")
+METHODS = ("rudder", "gae", "montecarlo", "gae+gru")
+
+# The same 24 points for every method. Monte Carlo has no lambda, so its points differ in more entropies instead.
+GRID = {"learning_rate": [1e-3, 3e-3, 1e-2], "entropy": [0.01, 0.03], "gamma": [0.99, 1.0], "lam": [0.0, 0.95]}
+MONTE_CARLO_GRID = GRID | {"entropy": [0.003, 0.01, 0.03, 0.1], "lam": [1.0]}
+PATHS = {"learning_rate": "learning_rate", "entropy": "entropy_coefficient"}
+
+LENGTHS, COSTS = (20, 40, 80, 160), (1.0, 2.0, 4.0)
+
+# What all methods share, and what a method's network and predictor look like; the grid tunes the rest.
+SHARED: dict[str, Any] = {
+    "num_envs": 16, "minibatches": 1, "epochs": 4, "episodic": True, "hidden": (32, 32), "log_info": ("treasure",),
+}  # fmt: skip
+STATIC: dict[str, dict[str, Any]] = {"rudder": {"credit.0.capacity": 4096}, "gae+gru": {"memory": 32}}
+
+
+def agent_of(method: str, settings: dict[str, Any], **env_params: Any) -> jc.OnPolicyAgent:
+    """The agent of a method, with its settings, on a task of given length and cost."""
+    words = tuple(f"{name}={value}" for name, value in env_params.items())
+    setup = Setup(env="DelayedKeyToDoor", env_params=words)
+    return setup.build(method, SHARED, STATIC.get(method, {}) | settings)
+
+
+def paths_of(method: str, name: str) -> str:
+    """Where a method keeps the setting that the grid calls `name`."""
+    return PATHS.get(name, f"credit.1.{name}" if method == "rudder" else f"credit.{name}")
+
+
+def seeds(first: int, number: int) -> jax.Array:
+    return jax.vmap(lambda i: jax.random.fold_in(jax.random.key(2026), i))(jnp.arange(first, first + number))
+
+
+def grid(methods: tuple[str, ...] = METHODS, episodes: int = 6400, num_seeds: int = 8) -> None:
+    """Tune by the treasure fraction averaged over training: interquartile mean over seeds that are not judged later."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for method in methods:
+        began = time.perf_counter()
+        points = MONTE_CARLO_GRID if method == "montecarlo" else GRID
+        values: dict[str | tuple[str, ...], list[float]] = {
+            paths_of(method, name): x for name, x in points.items() if not (method == "montecarlo" and name == "lam")
+        }
+        agent = agent_of(method, {})
+        frame = jc.sweep(
+            agent, values, seeds(1000, num_seeds), num_iterations=episodes // agent.num_envs, summary="mean",
+            batch_points=6, progress=lambda done, total, m=method: print(f"{m}: {done} of {total} points", flush=True),
+        )  # fmt: skip
+        table = (
+            frame.groupby(list(values), as_index=False)["treasure"].agg(iqm).sort_values(by="treasure", ascending=False)
+        )
+        table.to_csv(RESULTS / f"grid_{method}.csv", index=False, float_format="%.4g")
+        print(f"{method}: {time.perf_counter() - began:.0f} s\n{table.head(5).to_string(index=False)}", flush=True)
+        write_winner(method, table.iloc[0].drop("treasure").to_dict())
+
+
+def write_winner(method: str, winner: dict[str, float]) -> None:
+    """Add a method's winning settings to settings.json, in the form that `jaxcredit compare --settings` reads."""
+    file = RESULTS / "settings.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+    fixed = {"hidden": SHARED["hidden"]} | STATIC.get(method, {})
+    known[method] = fixed | {name: float(f"{value:.6g}") for name, value in winner.items()}
+    file.write_text(json.dumps(known, indent=2) + "\n")
+
+
+def winners(method: str) -> dict[str, Any]:
+    return read_settings(RESULTS / "settings.json").get(method, {})
+
+
+def headline(methods: tuple[str, ...] = METHODS, episodes: int = 20_000, num_seeds: int = 32) -> None:
+    """Valid episodes until 0.9 of the treasure, censored at `episodes`; each rival against RUDDER."""
+    agents = {method: agent_of(method, winners(method), length=40, event_cost=2.0) for method in methods}
+    result = compare(agents, seeds(0, num_seeds), episodes=episodes, measure="treasure", threshold=0.9)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    result.table.to_csv(RESULTS / "headline.csv", index=False, float_format="%.4g")
+    print(result.table.to_string(index=False))
+
+
+def map_(methods: tuple[str, ...] = METHODS, episodes: int = 12_800, num_seeds: int = 8) -> None:
+    """Episodes until 0.9 of the treasure for every length and cost, with the settings tuned at length 40, cost 2."""
+    rows = []
+    for length in LENGTHS:
+        for cost in COSTS:
+            agents = {m: agent_of(m, winners(m), length=length, event_cost=cost) for m in methods}
+            table = compare(agents, seeds(0, num_seeds), episodes=episodes, measure="treasure", threshold=0.9).table
+            rows.append(table.assign(length=length, cost=cost))
+            pd.concat(rows).to_csv(RESULTS / "map.csv", index=False, float_format="%.4g")
+            print(f"length {length}, cost {cost}\n{table.to_string(index=False)}", flush=True)
+
+
+if __name__ == "__main__":
+    tyro.extras.subcommand_cli_from_dict({"grid": grid, "headline": headline, "map": map_})
