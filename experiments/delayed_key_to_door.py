@@ -40,7 +40,7 @@ LENGTHS, COSTS = (20, 40, 80, 160), (1.0, 2.0, 4.0)
 SHARED: dict[str, Any] = {
     "num_envs": 16, "minibatches": 1, "epochs": 4, "episodic": True, "hidden": (32, 32), "log_info": ("treasure",),
 }  # fmt: skip
-STATIC: dict[str, dict[str, Any]] = {"rudder": {"credit.0.capacity": 4096}, "gae+gru": {"memory": 32}}
+STATIC: dict[str, dict[str, Any]] = {"gae+gru": {"memory": 32}}
 
 
 def agent_of(method: str, settings: dict[str, Any], **env_params: Any) -> jc.OnPolicyAgent:

@@ -84,9 +84,9 @@ def require(trajectory: Trajectory, user: str, *names: str) -> tuple[Any, ...]:
     missing = [n for n, x in zip(names, found, strict=True) if x is None]
     if missing:
         raise ValueError(
-            f"{user} needs {', '.join(missing)}, which this trajectory does not hold. Agents write log_prob, logits, value "
-            "and next_value; next_observation is collected when the agent has needs_next_observation=True; other names "
-            "belong into trajectory.extras."
+            f"{user} needs {', '.join(missing)}, which this trajectory does not hold. Agents write log_prob, logits, "
+            "value and next_value; next_observation is collected when the agent has needs_next_observation=True; other "
+            "names belong into trajectory.extras."
         )
     return tuple(found)
 

@@ -71,8 +71,8 @@ class ReturnPredictor(nn.Module):
     """Predicts the return of an episode after each of its steps: a `ReducedLSTM` and a read-out.
 
     g_t = u . c_t + v,  as in the paper, plus  w . tanh(W c_t + b)  if asked for.  The linear read-out of an input-gated
-    memory pays every step what it adds on average, whatever else happens; the nonlinear part can tell that two decisions
-    count only together, but pays for that in noise.
+    memory pays every step what it adds on average, whatever else happens; the nonlinear part can tell that two
+    decisions count only together, but pays for that in noise.
 
     Attributes:
       units, gate: size and kind of the memory, see `ReducedLSTM`.

@@ -152,7 +152,7 @@ class RUDDER(CreditEstimator):
       min_quality: the redistribution is used once the running quality exceeds this; before, rewards stay as they are.
         Quality is 1 - error / variance of the returns, of new episodes before they are fitted: 0 is no better than
         predicting their mean, 1 is perfect.
-      units, gate: size and kind of the predictor's memory, see `ReturnPredictor`.
+      units, gate, readout: size and kind of the predictor, see `ReturnPredictor`.
       fits: gradient steps per batch.
       fit_batch: episodes per gradient step.
       capacity: episodes kept for fitting.
@@ -160,20 +160,20 @@ class RUDDER(CreditEstimator):
       past_rewards: feed earlier rewards to the predictor; wanted where rewards come along the way.
 
     Assumption: the paper fits until a loss threshold holds; a fixed number of steps per batch here, so that the
-    program's shape is fixed.  Targets are standardised by running moments, and the prediction before the first step is the mean
-    return, so that the first step is not paid the average of all.
+    program's shape is fixed.  Targets are standardised by running moments, and the prediction before the first
+    step is the mean return, so that the first step is not paid the average of all.
     """
 
-    learning_rate: float = 1e-2
+    learning_rate: float = 3e-2
     weight_decay: float = 1e-6
-    continuous_weight: float = 0.5
+    continuous_weight: float = 0.1
     min_quality: float = 0.0
     units: int = struct.field(pytree_node=False, default=16)
     gate: Gate = struct.field(pytree_node=False, default="input")
     readout: int = struct.field(pytree_node=False, default=0)
     fits: int = struct.field(pytree_node=False, default=10)
     fit_batch: int = struct.field(pytree_node=False, default=32)
-    capacity: int = struct.field(pytree_node=False, default=1024)
+    capacity: int = struct.field(pytree_node=False, default=4096)
     residual: Residual = struct.field(pytree_node=False, default="spread")
     past_rewards: bool = struct.field(pytree_node=False, default=False)
 

@@ -38,7 +38,8 @@ def advance(
     Returns:
       the new state, and metrics `[P]` with P <= num_points: each point averages ceil(num_iterations / num_points)
       iterations (the last may hold fewer).  `episode_return`, `episode_length` and the agent's `log_info` are means
-      over the episodes that ended there, NaN if none did; `total_steps`, `valid_steps` and `episodes` are counts at its end.
+      over the episodes that ended there, NaN if none did; `total_steps`, `valid_steps` and `episodes` are counts at
+      its end.
     Raises:
       ValueError: num_iterations or num_points below 1.
     """

@@ -62,7 +62,7 @@ def test_padding_holds_the_memory_still(gate: Any) -> None:
 
 
 def test_reduced_lstm_against_its_equations() -> None:
-    x = np.random.default_rng(0).normal(size=(3, 1, 2)).astype(np.float32)
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(3, 1, 2)), jnp.float32)
     network = ReducedLSTM(units=2, gate="recurrent")
     params = network.init(KEY, x, jnp.ones((3, 1), bool))
     p = jax.tree.map(np.asarray, params["params"])
