@@ -335,6 +335,9 @@ def load_estimator(name: str) -> jc.CreditEstimator:
     estimator = found if isinstance(found, jc.CreditEstimator) or not callable(found) else found()
     if not isinstance(estimator, jc.CreditEstimator):
         raise ValueError(f"{name} is {estimator!r}; it must be a CreditEstimator, or make one when called.")
+    for leaf in jax.tree.leaves(estimator):
+        if isinstance(leaf, jc.CreditEstimator):
+            raise ValueError(f"{type(leaf).__name__} is no pytree: put @flax.struct.dataclass over the class.")
     return estimator
 
 

@@ -29,7 +29,7 @@ from jaxcredit.training.logging import (
     finite_interval,
     show_interval,
 )
-from jaxcredit.training.run import RunResult, check_keys, run
+from jaxcredit.training.run import RunResult, check_keys, init, run
 from jaxcredit.training.sweep import EVALUATION_STREAM, as_arrays
 
 if TYPE_CHECKING:
@@ -257,7 +257,7 @@ def _crossing(frame: pandas.DataFrame, measure: str, threshold: float) -> Crossi
 
 def _mostly_censored(crossing: Crossing) -> bool:
     """Whether more than a quarter of the seeds never got there: then the interquartile mean depends on the budget."""
-    return crossing.censored.mean() > 0.25
+    return bool(crossing.censored.mean() > 0.25)
 
 
 def _columns(name: str, interval: Interval) -> dict[str, float]:
@@ -295,4 +295,4 @@ def _check(agents: Mapping[str, OnPolicyAgent], keys: jax.Array, measure: str, *
             raise ValueError(
                 f"{method} does not report measure={measure!r}; choose {' or '.join(known)}, or add it to log_info."
             )
-        jax.eval_shape(as_arrays(agent).init, keys[0])
+        jax.eval_shape(init, as_arrays(agent), keys[0])

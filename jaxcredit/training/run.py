@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from jax.custom_batching import custom_vmap
 from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
 from jaxcredit.training.logging import Progress, Report, RunFiles, describe, finite_iqm, require_free
 from jaxcredit.training.sweep import EVALUATION_STREAM, as_arrays
-from jaxcredit.training.train import COUNTERS, advance, evaluate, train
+from jaxcredit.training.train import COUNTERS, advance, evaluate
 
 if TYPE_CHECKING:
     import pandas
@@ -145,17 +146,59 @@ def run(
     return RunResult(state, frame, summary, directory, compiled - began, seconds, programs.axes)
 
 
-def seed_axes(agent: OnPolicyAgent, keys: jax.Array) -> Any:
+# One seed's part of the programs.  Being jitted they are traced once, however many programs are made of them.
+
+
+@jax.jit
+def init(agent: OnPolicyAgent, key: jax.Array) -> TrainState:
+    """The state at the start of one seed's training."""
+    return agent.init(key)
+
+
+@partial(jax.jit, static_argnums=2)
+def _chunk(agent: OnPolicyAgent, state: TrainState, iterations: int) -> tuple[TrainState, dict[str, jax.Array]]:
+    return advance(agent, state, iterations, num_points=1)
+
+
+def _evaluate(agent: OnPolicyAgent, state: TrainState, key: jax.Array, episodes: int) -> dict[str, jax.Array]:
+    return evaluate(agent, state, jax.random.fold_in(key, EVALUATION_STREAM), episodes)
+
+
+@dataclass(frozen=True)
+class _Programs:
+    """Everything a run calls, compiled for all seeds, and the seed axes of the training state."""
+
+    init: Callable[..., TrainState]
+    chunk: Callable[..., tuple[TrainState, dict[str, jax.Array]]]
+    evaluate: Callable[..., dict[str, jax.Array]] | None
+    axes: Any
+
+
+def _compile(agent: OnPolicyAgent, keys: jax.Array, iterations: int, eval_episodes: int) -> _Programs:
+    axes = seed_axes(lambda key: _chunk(agent, init(agent, key), iterations)[0], keys)
+    begin = jax.jit(jax.vmap(init, (None, 0), axes))
+    chunk = jax.vmap(lambda agent, state: _chunk(agent, state, iterations), (None, axes), (axes, 0))
+    final = jax.vmap(partial(_evaluate, episodes=eval_episodes), (None, axes, 0))
+    state = jax.eval_shape(begin, agent, keys)
+    return _Programs(
+        init=begin.lower(agent, keys).compile(CALLED_ONCE),
+        chunk=jax.jit(chunk, donate_argnums=1).lower(agent, state).compile(),
+        evaluate=jax.jit(final).lower(agent, state, keys).compile(CALLED_ONCE) if eval_episodes else None,
+        axes=axes,
+    )
+
+
+def seed_axes(state_of: Callable[[jax.Array], TrainState], keys: jax.Array) -> Any:
     """For every leaf of the state of many seeds: 0 where seeds differ, None where they share one value.
 
     Shared are the counters that a `lax.cond` reads (they must not become one per seed, or the branch becomes a select),
     and whatever else training does not make depend on the key.  Found by tracing: vmap itself is asked.
 
     Args:
-      agent: the agent.
+      state_of: key -> state, after the training loop: what is constant at first may depend on the seed later.
       keys: `[S]` typed random keys.
     Returns:
-      A `TrainState` of 0 and None, which `vmap` takes as `in_axes` and `out_axes`.
+      A state of 0 and None, which `vmap` takes as `in_axes` and `out_axes`.
     """
     found = []
 
@@ -169,46 +212,8 @@ def seed_axes(agent: OnPolicyAgent, keys: jax.Array) -> Any:
         found.append(in_batched[0])
         return state, in_batched[0]
 
-    # after one iteration of the loop: what is constant at first may depend on the seed later
-    jax.eval_shape(jax.vmap(lambda key: witness(train(agent, key, 1)[0])), keys)
+    jax.eval_shape(jax.vmap(lambda key: witness(state_of(key))), keys)
     return jax.tree.map(lambda batched: 0 if batched else None, found[0])
-
-
-@dataclass(frozen=True)
-class _Programs:
-    """Everything a run calls, compiled."""
-
-    init: Callable[..., Any]
-    chunk: Callable[..., Any]
-    evaluate: Callable[..., Any] | None
-    axes: Any
-
-
-def _compile(agent: OnPolicyAgent, keys: jax.Array, per_chunk: int, eval_episodes: int) -> _Programs:
-    axes = seed_axes(agent, keys)
-
-    def init(agent: OnPolicyAgent, keys: jax.Array) -> TrainState:
-        return jax.vmap(agent.init, out_axes=axes)(keys)
-
-    def chunk(agent: OnPolicyAgent, state: TrainState) -> tuple[TrainState, dict[str, jax.Array]]:
-        def one(state: TrainState) -> tuple[TrainState, dict[str, jax.Array]]:
-            return advance(agent, state, per_chunk, num_points=1)
-
-        return jax.vmap(one, in_axes=(axes,), out_axes=(axes, 0))(state)
-
-    def final(agent: OnPolicyAgent, state: TrainState, keys: jax.Array) -> dict[str, jax.Array]:
-        def one(state: TrainState, key: jax.Array) -> dict[str, jax.Array]:
-            return evaluate(agent, state, jax.random.fold_in(key, EVALUATION_STREAM), eval_episodes)
-
-        return jax.vmap(one, in_axes=(axes, 0))(state, keys)
-
-    state = jax.eval_shape(init, agent, keys)
-    return _Programs(
-        init=jax.jit(init).lower(agent, keys).compile(CALLED_ONCE),
-        chunk=jax.jit(chunk, donate_argnums=1).lower(agent, state).compile(),
-        evaluate=jax.jit(final).lower(agent, state, keys).compile(CALLED_ONCE) if eval_episodes else None,
-        axes=axes,
-    )
 
 
 def summarise(frame: pandas.DataFrame, evaluation: dict[str, np.ndarray]) -> pandas.DataFrame:

@@ -1,0 +1,210 @@
+"""The command line, called in this process as the shell would call it."""
+
+import json
+import sys
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+import envs
+from envs.wrappers import PreviousAction
+from jaxcredit.cli import load_estimator, main
+from jaxcredit.training.compare import Comparison
+
+TINY = ["--agent", "a2c", "--seeds", "2", "--eval-episodes", "4", "--set", "hidden=8"]
+MINE = '''
+from flax import struct
+import jaxcredit as jc
+
+@struct.dataclass
+class Mine(jc.CreditEstimator):
+    scale: float = 1.0
+
+    def assign(self, key, state, trajectory, *, context=None):
+        return trajectory.replace(advantage=self.scale * trajectory.reward)
+
+@struct.dataclass
+class Halves(Mine):
+    def assign(self, key, state, trajectory, *, context=None):
+        return trajectory.replace(reward=trajectory.reward / 2)
+
+class Bare(Mine):
+    pass
+
+def halved():
+    return jc.chain(Halves(), Mine())
+
+instance = Mine(scale=2.0)
+number = 3
+'''
+
+
+def fails(capsys, *arguments):
+    """The message of a command that must end with exit code 2, on standard error alone."""
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    out, err = capsys.readouterr()
+    assert stop.value.code == 2 and out == "" and err.startswith("jaxcredit: ") and err.count("\n") == 1
+    return err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A directory to work in, which holds an estimator of the user's own."""
+    folder = tmp_path_factory.mktemp("work")
+    (folder / "mine.py").write_text(MINE)
+    patch = pytest.MonkeyPatch()
+    patch.chdir(folder)
+    patch.setattr(sys, "path", [*sys.path])
+    yield folder
+    patch.undo()
+    sys.modules.pop("mine", None)
+
+
+@pytest.fixture(scope="module")
+def compared(folder):
+    """The main job in small: a credit that rewrites rewards against one with memory, tuned by a settings file."""
+    settings = {"mine:halved": {"credit.0.scale": 3, "learning_rate": 0.5}, "gae+gru": {"memory": 2}, "rudder": {}}
+    (folder / "tuned.json").write_text(json.dumps(settings))
+    main([
+        "compare", "--env", "DelayedKeyToDoor", "--env-params", "length=3", "--credits", "mine:halved", "gae+gru",
+        "--episodes", "48", "--settings", "tuned.json", "--directory", "compared", *TINY,
+    ])  # fmt: skip
+    return folder / "compared"
+
+
+def test_compare_writes_tables_and_pictures(compared):
+    frame = pd.read_parquet(compared / "metrics.parquet")
+    assert list(frame["method"].unique()) == ["mine:halved", "gae+gru"]
+    assert frame.groupby("method")["episodes"].max().tolist() == [48, 48]
+    summary = pd.read_csv(compared / "summary.csv").set_index("method")
+    assert (summary["seeds"] == 2).all() and summary["treasure"].between(0, 1).all()
+    assert (summary["return.low"] <= summary["return"]).all() and "ratio.high" in summary
+    for picture in ("curves.png", "credit.png"):
+        with Image.open(compared / picture) as image:
+            assert image.width > 500
+    assert (compared / "mine_halved" / "metrics.csv").exists()
+
+
+def test_compare_follows_its_flags_and_its_settings_file(compared):
+    agents = json.loads((compared / "config.json").read_text())["agents"]
+    mine, rival = agents["mine:halved"], agents["gae+gru"]
+    assert [mine["type"], mine["num_envs"], mine["hidden"], mine["log_info"]] == ["A2C", 16, [8], ["treasure"]]
+    assert mine["credit"]["members"][0] == {"type": "Halves", "scale": 3.0} and mine["learning_rate"] == 0.5
+    assert rival["learning_rate"] == 1e-3 and rival["credit"]["type"] == "GAE"
+    assert rival["env"]["type"] == "PreviousAction" and (rival["memory"], mine["memory"]) == (2, 0)
+    assert rival["env_params"]["length"] == 3
+
+
+def test_comparisons_print_one_row_per_method():
+    columns = {
+        "method": ["ours", "theirs"], "seeds": 8, "failed": 0, "return": [1.0, np.nan], "return.low": 0.5,
+        "return.high": 1.5, "episodes": [1600.0, 3200.0], "episodes.low": 1500.0, "episodes.high": 3200.0,
+        "censored": [1, 5], "ratio": [1.0, 2.0], "ratio.low": 1.0, "ratio.high": 2.0, "compile_seconds": 2.5,
+        "run_seconds": 10.0,
+    }  # fmt: skip
+    title, (ours, theirs), headings = Comparison(pd.DataFrame(columns), pd.DataFrame(), {}, None).printable()
+    assert "8 seeds" in title and headings == ["method", "return", "episodes", "ratio", "compile s", "run s"]
+    assert ours == ["ours", "1 [0.5, 1.5]", "1,600 [1,500, 3,200] (1 never)", "1 [1, 2]", "2.5", "10.0"]
+    assert theirs == ["theirs", "-", "> 3,200 (5 never)", "> 2", "2.5", "10.0"]
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    main(["train", "--env", "ProbeAction", "--total-steps", "256", "--directory", "trained", *TINY, "num_steps=4"])
+    return folder / "trained"
+
+
+def test_train_writes_a_run(trained, capsys):
+    assert len(pd.read_csv(trained / "summary.csv")) == 2
+    assert json.loads((trained / "config.json").read_text())["agent"]["num_steps"] == 4
+
+
+def test_plot_puts_runs_and_comparisons_into_one_figure(trained, compared, capsys):
+    main(["plot", str(trained), str(compared), "--x", "valid_steps", "--output", "both.png"])
+    assert capsys.readouterr().out.strip() == "both.png"
+    with Image.open("both.png") as image:
+        assert image.width > 500
+    assert "'episode_retrun'" in fails(capsys, "plot", str(trained), "--metric", "episode_retrun")
+
+
+def test_sweep_prints_and_draws_every_point(folder, capsys):
+    main([
+        "sweep", "--env", "ProbeAction", "--values", "learning_rate=0.01,0.1", "credit.lam=0.5,1",
+        "--directory", "swept", "--total-steps", "256", "--metric", "episode_return", *TINY, "num_steps=4",
+        "--eval-episodes", "0",
+    ])  # fmt: skip
+    out = capsys.readouterr().out
+    assert "episode_return" in out and len([line for line in out.splitlines() if "[" in line]) == 5
+    frame = pd.read_csv("swept/sweep.csv")
+    assert len(frame) == 8 and sorted(frame["learning_rate"].unique().round(4)) == [0.01, 0.1]
+    with Image.open("swept/heat_map.png") as image:
+        assert image.width > 300
+
+
+def test_list_shows_what_there_is_and_how_it_is_set(capsys):
+    main(["list"])
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("rudder", "montecarlo", "ppo", "GRU", "CartPole-v1", "brax:hopper"))
+    settings = {"ppo": "epochs", "rudder": "credit.0.units", "gae": "credit.lam", "KeyToDoor": "length"}
+    for name, setting in settings.items():
+        main(["list", name])
+        assert setting in capsys.readouterr().out
+
+
+def test_own_estimators_come_as_instance_or_class(folder):
+    assert load_estimator("mine:instance").scale == 2.0
+    assert load_estimator("mine:Mine").scale == 1.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["list", "ruder"], "no environment, agent or credit 'ruder'. Near it: rudder"),
+        (["train", "--env", "CartPol-v1"], "CartPole-v1"),
+        (["train", "--env", "ProbeAction", "--credit", "gea"], "no credit 'gea'. Near it: gae"),
+        (["train", "--env", "ProbeAction", "--credit", "gae+lstm"], "gae+gru"),
+        (["train", "--env", "ProbeAction", "--credit", "mine:Nothing"], "mine:Nothing cannot be loaded"),
+        (["train", "--env", "ProbeAction", "--credit", "mine:number"], "must be a CreditEstimator"),
+        (["train", "--env", "ProbeAction", "--credit", "mine:Bare"], "Bare is no pytree"),
+        (["train", "--env", "ProbeAction", "--set", "learning_rat=1"], "did you mean learning_rate"),
+        (["train", "--env", "ProbeAction", "--set", "learning_rate=fast"], "learning_rate='fast' is not allowed"),
+        (["train", "--env", "ProbeAction", "--set", "num_envs=2.5"], "num_envs=2.5 is not allowed"),
+        (["train", "--env", "ProbeAction", "--set", "num_envs"], "'num_envs' is not of the form NAME=VALUE"),
+        (["train", "--env", "ProbeAction", "--env-params", "rewrad=1"], "Did you mean reward"),
+        (["train", "--env", "ProbeAction", "--seeds", "0"], "--seeds 0 is not allowed"),
+        (["compare", "--env", "ProbeAction", "--settings", "absent.json"], "is no JSON"),
+        (["compare", "--env", "ProbeAction", "--settings", "typo.json"], "no credit in typo.json 'rudderr'. Near it"),
+        (["compare", "--env", "ProbeAction", "--settings", "path.json"], "did you mean learning_rate"),
+        (["compare", "--env", "ProbeAction", "--measure", "treasure"], "choose episode_return"),
+        (["compare", "--env", "Pendulum-v1", "--credits", "gae+gru"], "discrete actions"),
+        (["sweep", "--env", "ProbeAction", "--values", "horizon=1,2"], "cannot be swept"),
+        (["sweep", "--env", "ProbeAction", "--values", "learning_rate=a"], "must be numbers"),
+        (["plot", "nowhere"], "nowhere holds neither"),
+    ],
+)
+def test_errors_are_one_paragraph(folder, capsys, arguments, message):
+    (folder / "typo.json").write_text('{"rudderr": {}}')
+    (folder / "path.json").write_text('{"gae": {"learning_rat": 1}}')
+    assert message in fails(capsys, *arguments)
+
+
+def test_a_directory_is_not_used_twice(trained, capsys):
+    assert "already holds a run" in fails(capsys, "train", "--env", "ProbeAction", "--directory", "trained")
+
+
+def test_previous_action_is_appended_and_gone_after_a_reset():
+    env, params = envs.make("ProbeDelay", num_actions=2)
+    seen = PreviousAction(env)
+    key = jax.random.key(0)
+    first, state = seen.reset(key, params)
+    assert first.tolist() == [0, 0, 0] and seen.observation_space(params).shape == (3,)
+    second, state, *_ = seen.step(key, state, 1, params)
+    assert second.tolist() == [1, 0, 1]
+    third, _, _, terminated, _, info = seen.step(key, state, 0, params)
+    assert terminated and third.tolist() == [0, 0, 0] and info["final_observation"][1:].tolist() == [1, 0]
+    with pytest.raises(ValueError, match="PreviousAction encodes discrete actions"):
+        PreviousAction(envs.make("Pendulum-v1")[0])
