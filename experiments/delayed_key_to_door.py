@@ -38,7 +38,7 @@ LENGTHS, COSTS = (20, 40, 80, 160), (1.0, 2.0, 4.0)
 
 # What all methods share, and what a method's network and predictor look like; the grid tunes the rest.
 SHARED: dict[str, Any] = {
-    "num_envs": 16, "minibatches": 1, "epochs": 4, "episodic": True, "hidden": (32, 32), "log_info": ("treasure",),
+    "num_envs": 16, "minibatches": 1, "epochs": 4, "episodic": True, "hidden": (32, 32),
 }  # fmt: skip
 STATIC: dict[str, dict[str, Any]] = {"gae+gru": {"memory": 32}}
 
