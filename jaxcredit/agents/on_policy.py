@@ -319,8 +319,8 @@ class OnPolicyAgent(Frozen):
         )
         trajectory = self._annotate(params, moments, carry, trajectory)
         if self.group_size > 1:
-            group = jnp.arange(self.num_envs) // self.group_size
-            trajectory.extras["group_id"] = jnp.broadcast_to(group, trajectory.reward.shape)
+            group = jnp.broadcast_to(jnp.arange(self.num_envs) // self.group_size, trajectory.reward.shape)
+            trajectory = trajectory.replace(extras=trajectory.extras | {"group_id": group})
         if not (self.needs_next_observation or self.credit.needs_next_observation):
             trajectory = trajectory.replace(next_observation=None)
         return runner, trajectory, means, carry

@@ -143,7 +143,8 @@ class RUDDER(CreditEstimator):
 
     Rewrites `reward` only: chain it with an estimator that computes advantages, `chain(RUDDER(), GAE(gamma=1.0))`.
     Redistributed rewards sum to each episode's undiscounted return.  Inputs at step t are the observation, the action
-    and, optionally, the reward that came before it and the sum of all such rewards.
+    and, optionally, the reward that came before it and the sum of all such rewards.  A batch joins the replay before it
+    is assigned credit, so its own episodes are among those the predictor was fitted on; `quality` is measured before.
 
     Attributes:
       learning_rate: step size of Adam.
