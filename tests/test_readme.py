@@ -2,6 +2,9 @@
 
 import re
 import shlex
+import subprocess
+import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,36 +12,39 @@ import pytest
 import envs
 import jaxcredit as jc
 from jaxcredit import cli
+from own_process import ROOT, environment
 
-ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:^ {4}|`)((?:jaxcredit|make|python -m) [^`\n#]+)", re.MULTILINE)
 COMMANDS = sorted({found.strip() for found in COMMAND.findall(README)})
 
+CHECKS = """
+assert frame.shape[0] == 2 * 3 * 2 * 16
+assert metrics["episode_return"].shape == (5,)
+assert len(result.summary) == 4
+"""
 
-def python_blocks() -> list[str]:
-    """The code of every block, behind as many blank lines as put it where it stands in the README."""
-    return ["\n" * README.count("\n", 0, block.start(1)) + block[1] for block in PYTHON_BLOCK.finditer(README)]
 
-
-def test_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All blocks in order, in one namespace, as a reader would paste them into one session."""
-    monkeypatch.chdir(tmp_path)
-    namespace = {"__name__": "readme"}
-    for block in python_blocks():
-        exec(compile(block, ROOT / "README.md", "exec"), namespace)
-    assert namespace["metrics"]["episode_return"].shape == (5,)
-    assert len(namespace["frame"]) == 2 * 3 * 2 * 16
-    written = {path.name.split(".out.")[0] for path in (tmp_path / "runs/first").iterdir()}
+def test_code_runs(tmp_path: Path) -> None:
+    """All blocks in order, in one session, as a reader would paste them; line numbers are those of the README."""
+    script, end = "", 0
+    for block in PYTHON_BLOCK.finditer(README):
+        script += "\n" * README.count("\n", end, block.start(1)) + block[1]
+        end = block.end(1)
+    (tmp_path / "README.md.py").write_text(script + CHECKS)
+    command = [sys.executable, "README.md.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
     table = README[README.index("| File of a run") :].partition("\n\n")[0]
-    assert written == {name.split(".out.")[0] for name in re.findall(r"`([\w.*]+\.[\w*]+)`", table)}
+    listed = {name.partition(".out.")[0] for name in re.findall(r"`([\w.*]+\.[\w*]+)`", table)}
+    assert {path.name.partition(".out.")[0] for path in (tmp_path / "runs/first").iterdir()} == listed
 
 
 def test_uses_are_short() -> None:
     """The three uses and a method of one's own: under 15 lines each."""
-    lengths = [len([line for line in block.splitlines() if line.strip()]) for block in python_blocks()]
+    lengths = [len([line for line in block.splitlines() if line.strip()]) for block in PYTHON_BLOCK.findall(README)]
     assert len(lengths) >= 5 and max(lengths) < 15, lengths
 
 
@@ -61,7 +67,7 @@ def test_command_exists(command: str, capsys: pytest.CaptureFixture[str]) -> Non
 
 def check_choices(words: list[str]) -> None:
     """Environments and credits that a command names are there; a credit of one's own stands for any."""
-    for word, following in zip(words, words[1:], strict=False):
+    for word, following in pairwise(words):
         if word == "--env":
             assert following in envs.names()
     if "--credits" in words:
