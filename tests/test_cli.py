@@ -14,7 +14,7 @@ from envs.wrappers import PreviousAction
 from jaxcredit.cli import load_estimator, main
 from jaxcredit.training.compare import Comparison
 
-TINY = ["--agent", "a2c", "--seeds", "2", "--eval-episodes", "4", "--set", "hidden=8"]
+TINY = ["--agent", "a2c", "--seeds", "2", "--eval-episodes", "4", "--set", "num_steps=4"]
 MINE = '''
 from flax import struct
 import jaxcredit as jc
@@ -67,7 +67,11 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def compared(folder):
     """The main job in small: a credit that rewrites rewards against one with memory, tuned by a settings file."""
-    settings = {"mine:halved": {"credit.0.scale": 3, "learning_rate": 0.5}, "gae+gru": {"memory": 2}, "rudder": {}}
+    settings = {
+        "mine:halved": {"credit.0.scale": 3, "learning_rate": 0.5, "hidden": []},
+        "gae+gru": {"memory": 2, "hidden": [2]},
+        "rudder": {"credit.0.units": 8},
+    }
     (folder / "tuned.json").write_text(json.dumps(settings))
     main([
         "compare", "--env", "DelayedKeyToDoor", "--env-params", "length=3", "--credits", "mine:halved", "gae+gru",
@@ -92,7 +96,7 @@ def test_compare_writes_tables_and_pictures(compared):
 def test_compare_follows_its_flags_and_its_settings_file(compared):
     agents = json.loads((compared / "config.json").read_text())["agents"]
     mine, rival = agents["mine:halved"], agents["gae+gru"]
-    assert [mine["type"], mine["num_envs"], mine["hidden"], mine["log_info"]] == ["A2C", 16, [8], ["treasure"]]
+    assert [mine["type"], mine["num_envs"], mine["hidden"], mine["log_info"]] == ["A2C", 16, [], ["treasure"]]
     assert mine["credit"]["members"][0] == {"type": "Halves", "scale": 3.0} and mine["learning_rate"] == 0.5
     assert rival["learning_rate"] == 1e-3 and rival["credit"]["type"] == "GAE"
     assert rival["env"]["type"] == "PreviousAction" and (rival["memory"], mine["memory"]) == (2, 0)
@@ -114,7 +118,7 @@ def test_comparisons_print_one_row_per_method():
 
 @pytest.fixture(scope="module")
 def trained(folder):
-    main(["train", "--env", "ProbeAction", "--total-steps", "256", "--directory", "trained", *TINY, "num_steps=4"])
+    main(["train", "--env", "ProbeAction", "--total-steps", "256", "--directory", "trained", *TINY, "hidden=()"])
     return folder / "trained"
 
 
@@ -134,7 +138,7 @@ def test_plot_puts_runs_and_comparisons_into_one_figure(trained, compared, capsy
 def test_sweep_prints_and_draws_every_point(folder, capsys):
     main([
         "sweep", "--env", "ProbeAction", "--values", "learning_rate=0.01,0.1", "credit.lam=0.5,1",
-        "--directory", "swept", "--total-steps", "256", "--metric", "episode_return", *TINY, "num_steps=4",
+        "--directory", "swept", "--total-steps", "256", "--metric", "episode_return", *TINY, "hidden=()",
         "--eval-episodes", "0",
     ])  # fmt: skip
     out = capsys.readouterr().out

@@ -29,7 +29,7 @@ from jaxcredit.training.logging import (
     finite_interval,
     show_interval,
 )
-from jaxcredit.training.run import RunResult, check_keys, init, run
+from jaxcredit.training.run import CALLED_ONCE, RunResult, check_keys, init, run
 from jaxcredit.training.sweep import EVALUATION_STREAM, as_arrays
 
 if TYPE_CHECKING:
@@ -228,13 +228,13 @@ def _draw(
     curves = curves_of(frame, measure, x="episodes")
     if curves:
         learning_curves(curves, directory / "curves.png", ylabel=measure.replace("_", " "), threshold=threshold)
-    rewriting = [method for method, agent in agents.items() if rewrites_reward(agent, results[method].state_of(0))]
-    method = next(iter([*rewriting, *agents]))
+    rewriting = (method for method, agent in agents.items() if rewrites_reward(agent, results[method].state_of(0)))
+    method = next(rewriting, next(iter(agents)))
     agent, result = agents[method], results[method]
     middle = int(result.summary[f"eval.{measure}"].argsort().iloc[len(result.summary) // 2])
-    trace = jax.jit(partial(credit_trace, num_episodes=CANDIDATES))(
-        agent, result.state_of(middle), jax.random.key(EVALUATION_STREAM)
-    )
+    arguments = as_arrays(agent), result.state_of(middle), jax.random.key(EVALUATION_STREAM)
+    traced = jax.jit(partial(credit_trace, num_episodes=CANDIDATES)).lower(*arguments).compile(CALLED_ONCE)
+    trace = traced(*arguments)
     total = np.where(trace.mask, trace.reward, 0).sum(axis=0)
     chosen = np.argsort(total, kind="stable")[np.linspace(0, CANDIDATES - 1, PICTURED).round().astype(int)]
     shown = jax.tree.map(lambda x: np.asarray(x)[:, chosen], trace)

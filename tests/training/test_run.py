@@ -42,7 +42,7 @@ class Tally(jc.CreditEstimator):
 
 def small_agent():
     env, params = envs.make("ProbeObservationAction")
-    return jc.A2C(env=env, env_params=params, credit=Tally(), num_envs=4, num_steps=1, hidden=(8,))
+    return jc.A2C(env=env, env_params=params, credit=Tally(), num_envs=4, num_steps=1, hidden=())
 
 
 @pytest.fixture(scope="module")
