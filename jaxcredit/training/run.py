@@ -120,7 +120,7 @@ def run(
         programs = _compile(agent, keys, per_chunk, eval_episodes)
         compiled = time.perf_counter()
         with _files(directory, config) as files, _interrupts() as interrupted:
-            state = programs.init(agent, jnp.copy(keys))  # a copy: the state is donated, the caller keeps the keys
+            state = programs.init(agent, keys)
             points = []
             for point in range(chunks):
                 state, metrics = programs.chunk(agent, state)
