@@ -24,7 +24,8 @@ def is_method(x: Any) -> bool:
     return x.__module__.split(".")[1] not in NO_METHODS
 
 
-METHODS = [name for name in NAMES if is_method(getattr(jc, name))]
+STARTS = ("init_trace",)  # first states of methods, named in the method's row
+METHODS = [name for name in NAMES if is_method(getattr(jc, name)) and name not in STARTS]
 
 
 def test_something_is_public() -> None:
@@ -47,6 +48,4 @@ def test_stands_in_the_readme(name: str) -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_have_a_row(name: str) -> None:
     function_and_estimator = re.findall(r"^\|([^|\n]*\|[^|\n]*)\|.*\|.*\|.*\|$", README, re.MULTILINE)
-    if name == "init_trace":  # the first state of `online_td_lambda`, named in its row
-        pytest.skip("no method, the start of one")
     assert any(f"`{name}`" in cells for cells in function_and_estimator), f"{name} is a method: add a row to README.md"
