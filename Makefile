@@ -31,6 +31,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 demo: setup
 	@echo "== Training: GAE, Monte Carlo and RUDDER on DelayedKeyToDoor, 32 seeds each"
+	@rm -rf runs/demo
 	@$(BIN)/jaxcredit compare --env DelayedKeyToDoor --credits gae montecarlo rudder --seeds 32 \
 	  --settings experiments/results/delayed_key_to_door/settings.json --directory runs/demo
 

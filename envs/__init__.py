@@ -29,7 +29,7 @@ from envs.finite import FiniteEnvironment
 from envs.key_to_door import KeyToDoor
 from envs.probes import PROBES, Probe
 from envs.watch_repair import WatchRepair
-from envs.wrappers import DelayedReward, FlattenObservation, NoisyReward, TerminalTimeLimit, Wrapper
+from envs.wrappers import DelayedReward, FlattenObservation, NoisyReward, PreviousAction, TerminalTimeLimit, Wrapper
 
 __all__ = [
     "BraxEnvironment",
@@ -41,6 +41,7 @@ __all__ = [
     "GymnaxEnvironment",
     "KeyToDoor",
     "NoisyReward",
+    "PreviousAction",
     "Probe",
     "TerminalTimeLimit",
     "WatchRepair",

@@ -3,7 +3,6 @@
     python -m experiments.delayed_key_to_door grid       tune every method by the same grid; writes settings.json
     python -m experiments.delayed_key_to_door headline   episodes until 0.9 of the treasure, with the winners
     python -m experiments.delayed_key_to_door map        where redistribution pays: lengths x costs
-    python -m experiments.delayed_key_to_door all        the three in turn
 
 Results land in experiments/results/delayed_key_to_door. Methods: RUDDER, GAE, Monte Carlo, and GAE with a recurrent
 policy that sees its previous action (the fair rival: the key is hidden).
@@ -12,6 +11,7 @@ policy that sees its previous action (the fair rival: the key is hidden).
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -94,12 +94,20 @@ def winners(method: str) -> dict[str, Any]:
     return read_settings(RESULTS / "settings.json").get(method, {})
 
 
-def headline(methods: tuple[str, ...] = METHODS, episodes: int = 20_000, num_seeds: int = 32) -> None:
+def headline(
+    methods: tuple[str, ...] = METHODS,
+    episodes: int = 20_000,
+    num_seeds: int = 32,
+    directory: Path = Path("runs/delayed_key_to_door"),
+) -> None:
     """Valid episodes until 0.9 of the treasure, censored at `episodes`; each rival against RUDDER."""
     agents = {method: agent_of(method, winners(method), length=40, event_cost=2.0) for method in methods}
-    result = compare(agents, seeds(0, num_seeds), episodes=episodes, measure="treasure", threshold=0.9)
-    RESULTS.mkdir(parents=True, exist_ok=True)
+    result = compare(
+        agents, seeds(0, num_seeds), episodes=episodes, measure="treasure", threshold=0.9, directory=directory
+    )
     result.table.to_csv(RESULTS / "headline.csv", index=False, float_format="%.4g")
+    for figure in ("curves.png", "credit.png"):
+        shutil.copy(directory / figure, RESULTS / figure)
     print(result.table.to_string(index=False))
 
 

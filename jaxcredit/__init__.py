@@ -29,23 +29,30 @@ from jaxcredit.time_centric.returns import (
     td_lambda,
 )
 from jaxcredit.time_centric.traces import FeatureStep, TraceState, init_trace, mark_trace, online_td_lambda
-from jaxcredit.training.sweep import as_arrays, leaf_paths, replace_at, sweep
+from jaxcredit.training.compare import Comparison, CreditTrace, compare, credit_trace
+from jaxcredit.training.logging import Report
+from jaxcredit.training.run import RunResult, run
+from jaxcredit.training.sweep import as_arrays, field_at, leaf_paths, replace_at, sweep
 from jaxcredit.training.train import advance, evaluate, train
 
 __version__ = "0.1.0"
 
 __all__ = [
     "A2C",
-    "GAE",
-    "PPO",
-    "REINFORCE",
-    "RUDDER",
+    "Comparison",
     "Context",
     "CreditEstimator",
+    "CreditTrace",
     "FeatureStep",
+    "GAE",
     "MonteCarlo",
     "NStep",
     "OnPolicyAgent",
+    "PPO",
+    "REINFORCE",
+    "RUDDER",
+    "Report",
+    "RunResult",
     "ScaleReward",
     "TDLambda",
     "TabularMDP",
@@ -57,8 +64,11 @@ __all__ = [
     "as_arrays",
     "backward_recurrence",
     "chain",
+    "compare",
+    "credit_trace",
     "discounted_returns",
     "evaluate",
+    "field_at",
     "forward_recurrence",
     "gae",
     "init_trace",
@@ -74,6 +84,7 @@ __all__ = [
     "replace_at",
     "retrace",
     "return_loss",
+    "run",
     "sweep",
     "td_lambda",
     "train",

@@ -45,7 +45,7 @@ from jaxcredit.training.logging import (
     spinner,
 )
 from jaxcredit.training.run import run
-from jaxcredit.training.sweep import _at
+from jaxcredit.training.sweep import field_at
 
 AGENTS: dict[str, type[jc.OnPolicyAgent]] = {"ppo": jc.PPO, "a2c": jc.A2C, "reinforce": jc.REINFORCE}
 MEMORY = 64
@@ -126,8 +126,12 @@ class Setup:
         kind = AGENTS[self.agent]
         known = {name: value for name, value in (fields or {}).items() if name in kind.__dataclass_fields__}
         agent = kind(
-            env=env, env_params=params, credit=load_estimator(estimator), memory=memory,
-            log_info=_reported(env, params), **known,
+            env=env,
+            env_params=params,
+            credit=load_estimator(estimator),
+            memory=memory,
+            log_info=_reported(env, params),
+            **known,
         )
         for path, value in {**(settings or {}), **_pairs(self.set)}.items():
             agent = configure(agent, path, value)
@@ -212,7 +216,12 @@ def compare(
     measure = measure or ("treasure" if has_treasure else "episode_return")
     threshold = TREASURE if threshold is None and measure == "treasure" else threshold
     result = compare_agents(
-        agents, setup.keys, episodes=episodes, eval_episodes=setup.eval_episodes, measure=measure, threshold=threshold,
+        agents,
+        setup.keys,
+        episodes=episodes,
+        eval_episodes=setup.eval_episodes,
+        measure=measure,
+        threshold=threshold,
         directory=setup.directory,
     )
     print_table(*result.printable())
@@ -245,8 +254,13 @@ def sweep(
         claim(setup.directory, {"label": "sweep", **describe(setup), "values": values, "agent": describe(agent)})
     with spinner(f"training {setup.seeds} seeds of every point"):
         frame = jc.sweep(
-            agent, chosen, setup.keys, num_iterations=-(-total_steps // (agent.num_envs * agent.window)), mode=mode,
-            batch_points=batch_points, eval_episodes=setup.eval_episodes,
+            agent,
+            chosen,
+            setup.keys,
+            num_iterations=-(-total_steps // (agent.num_envs * agent.window)),
+            mode=mode,
+            batch_points=batch_points,
+            eval_episodes=setup.eval_episodes,
         )
     paths = [path for shared in chosen for path in shared]
     if setup.directory is not None:
@@ -302,7 +316,7 @@ def plot(
 def configure(agent: jc.OnPolicyAgent, path: str, value: Any) -> jc.OnPolicyAgent:
     """`replace_at` for words: refuses a value of another kind than the present one, and reads 64 as (64,) where due."""
     replaced = jc.replace_at(agent, path, value)
-    present = _at(agent, path)
+    present = field_at(agent, path)
     kinds = {bool: bool, int: int, float: int | float, jax.Array: int | float, str: str}
     kind = next((kind for present_kind, kind in kinds.items() if isinstance(present, present_kind)), object)
     if isinstance(present, tuple) and not isinstance(value, tuple):

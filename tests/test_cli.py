@@ -15,7 +15,7 @@ from jaxcredit.cli import load_estimator, main
 from jaxcredit.training.compare import Comparison
 
 TINY = ["--agent", "a2c", "--seeds", "2", "--eval-episodes", "4", "--set", "num_steps=4"]
-MINE = '''
+MINE = """
 from flax import struct
 import jaxcredit as jc
 
@@ -39,7 +39,7 @@ def halved():
 
 instance = Mine(scale=2.0)
 number = 3
-'''
+"""
 
 
 def fails(capsys, *arguments):
@@ -70,7 +70,7 @@ def compared(folder):
     settings = {
         "mine:halved": {"credit.0.scale": 3, "learning_rate": 0.5, "hidden": []},
         "gae+gru": {"memory": 2, "hidden": [2]},
-        "rudder": {"credit.0.units": 8},
+        "rudder": {"credit.0.hidden": 8},
     }
     (folder / "tuned.json").write_text(json.dumps(settings))
     main([
@@ -153,7 +153,7 @@ def test_list_shows_what_there_is_and_how_it_is_set(capsys):
     main(["list"])
     out = capsys.readouterr().out
     assert all(name in out for name in ("rudder", "montecarlo", "ppo", "GRU", "CartPole-v1", "brax:hopper"))
-    settings = {"ppo": "epochs", "rudder": "credit.0.units", "gae": "credit.lam", "KeyToDoor": "length"}
+    settings = {"ppo": "epochs", "rudder": "credit.0.hidden", "gae": "credit.lam", "KeyToDoor": "length"}
     for name, setting in settings.items():
         main(["list", name])
         assert setting in capsys.readouterr().out

@@ -153,7 +153,7 @@ class RUDDER(CreditEstimator):
       min_quality: the redistribution is used once the running quality exceeds this; before, rewards stay as they are.
         Quality is 1 - error / variance of the returns, of new episodes before they are fitted: 0 is no better than
         predicting their mean, 1 is perfect.
-      units, gate, readout: size and kind of the predictor, see `ReturnPredictor`.
+      hidden, gate, readout: size and kind of the predictor, see `ReturnPredictor`.
       fits: gradient steps per batch.
       fit_batch: episodes per gradient step.
       capacity: episodes kept for fitting.
@@ -169,7 +169,7 @@ class RUDDER(CreditEstimator):
     weight_decay: float = 1e-6
     continuous_weight: float = 0.1
     min_quality: float = 0.0
-    units: int = struct.field(pytree_node=False, default=16)
+    hidden: int = struct.field(pytree_node=False, default=16)
     gate: Gate = struct.field(pytree_node=False, default="input")
     readout: int = struct.field(pytree_node=False, default=0)
     fits: int = struct.field(pytree_node=False, default=10)
@@ -183,7 +183,7 @@ class RUDDER(CreditEstimator):
         for name, allowed in (("gate", GATES), ("residual", RESIDUALS)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}={getattr(self, name)!r} is not known; choose one of {', '.join(allowed)}.")
-        for name in ("units", "fits", "fit_batch", "capacity"):
+        for name in ("hidden", "fits", "fit_batch", "capacity"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} is not allowed; give a whole number of at least 1.")
 
@@ -193,7 +193,7 @@ class RUDDER(CreditEstimator):
 
     @property
     def predictor(self) -> ReturnPredictor:
-        return ReturnPredictor(self.units, self.gate, self.readout)
+        return ReturnPredictor(self.hidden, self.gate, self.readout)
 
     def init(self, key: jax.Array, trajectory: Trajectory) -> RUDDERState:
         features = jax.eval_shape(lambda t: self.features(t, jnp.ones(())), trajectory)

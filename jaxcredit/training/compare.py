@@ -65,8 +65,15 @@ class Comparison:
         """Title, rows and headings of the table for a screen; ">" marks what never got to the threshold."""
         measures = [name.removesuffix(".low") for name in self.table.columns if name.endswith(".low")]
         columns = ["method", *measures, "compile s", "run s"]
-        rows = [[row["method"], *(_cell(row, name) for name in measures),
-                 f"{row['compile_seconds']:.1f}", f"{row['run_seconds']:.1f}"] for row in self.table.to_dict("records")]
+        rows = [
+            [
+                row["method"],
+                *(_cell(row, name) for name in measures),
+                f"{row['compile_seconds']:.1f}",
+                f"{row['run_seconds']:.1f}",
+            ]
+            for row in self.table.to_dict("records")
+        ]
         title = f"{self.table['seeds'].iloc[0]} seeds: interquartile mean [95 % interval]"
         return title, rows, columns
 
@@ -105,18 +112,31 @@ def compare(
     check_keys(keys)
     _check(agents, keys, measure, episodes=episodes, eval_episodes=eval_episodes)
     if directory is not None:
-        directory = claim(directory, {
-            "label": "comparison", "episodes": episodes, "eval_episodes": eval_episodes, "measure": measure,
-            "threshold": threshold, "keys": jax.random.key_data(keys).tolist(), "agents": describe(dict(agents)),
-        })
+        directory = claim(
+            directory,
+            {
+                "label": "comparison",
+                "episodes": episodes,
+                "eval_episodes": eval_episodes,
+                "measure": measure,
+                "threshold": threshold,
+                "keys": jax.random.key_data(keys).tolist(),
+                "agents": describe(dict(agents)),
+            },
+        )
     show = progress if callable(progress) else Progress(len(agents)) if progress else None
     results = {}
     with show if isinstance(show, Progress) else nullcontext():
         for method, agent in agents.items():
             results[method] = run(
-                agent, keys, -(-episodes // agent.num_envs) * agent.num_envs * agent.window,
+                agent,
+                keys,
+                -(-episodes // agent.num_envs) * agent.num_envs * agent.window,
                 directory=None if directory is None else directory / re.sub(r"[^\w.+-]+", "_", method),
-                num_points=num_points, eval_episodes=eval_episodes, progress=show or False, label=method,
+                num_points=num_points,
+                eval_episodes=eval_episodes,
+                progress=show or False,
+                label=method,
             )
     frame = _concat({method: result.frame for method, result in results.items()})
     table = tabulate(results, agents, measure, threshold)
@@ -182,8 +202,14 @@ def credit_trace(agent: OnPolicyAgent, state: TrainState, key: jax.Array, num_ep
     carry = agent.policy.initial_carry(num_episodes)
     runner = start(agent.env, agent.env_params, start_key, num_episodes, carry)
     _, trajectory, _ = collect(
-        _Marked(agent.env), agent.env_params, agent.act(state.params, state.moments), run_key, runner, agent.window,
-        episodic=True, to_env=agent.to_env,
+        _Marked(agent.env),
+        agent.env_params,
+        agent.act(state.params, state.moments),
+        run_key,
+        runner,
+        agent.window,
+        episodic=True,
+        to_env=agent.to_env,
     )
     following, decisive = trajectory.next_observation
     trajectory = dataclasses.replace(trajectory, next_observation=following)
@@ -222,8 +248,12 @@ def rewrites_reward(agent: OnPolicyAgent, state: TrainState) -> bool:
 
 
 def _draw(
-    agents: Mapping[str, OnPolicyAgent], results: Mapping[str, RunResult], frame: pandas.DataFrame, measure: str,
-    threshold: float | None, directory: Path,
+    agents: Mapping[str, OnPolicyAgent],
+    results: Mapping[str, RunResult],
+    frame: pandas.DataFrame,
+    measure: str,
+    threshold: float | None,
+    directory: Path,
 ) -> None:
     curves = curves_of(frame, measure, x="episodes")
     if curves:
@@ -239,9 +269,14 @@ def _draw(
     chosen = np.argsort(total, kind="stable")[np.linspace(0, CANDIDATES - 1, PICTURED).round().astype(int)]
     shown = jax.tree.map(lambda x: np.asarray(x)[:, chosen], trace)
     credit_picture(
-        directory / "credit.png", reward=shown.reward, redistributed=shown.redistributed, advantage=shown.advantage,
-        decisive={"decisive step": shown.decisive} if shown.decisive.any() else {}, mask=shown.mask,
-        labels=[f"return {total[i]:.3g}" for i in chosen], title=f"Where {method} puts the credit, after training",
+        directory / "credit.png",
+        reward=shown.reward,
+        redistributed=shown.redistributed,
+        advantage=shown.advantage,
+        decisive={"decisive step": shown.decisive} if shown.decisive.any() else {},
+        mask=shown.mask,
+        labels=[f"return {total[i]:.3g}" for i in chosen],
+        title=f"Where {method} puts the credit, after training",
     )
 
 

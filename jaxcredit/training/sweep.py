@@ -45,28 +45,48 @@ def leaf_paths(agent: Any) -> list[str]:
     return [".".join(part for part in path if part != "members") for path in names]
 
 
+def field_at(agent: Any, path: str) -> Any:
+    """Return the field of a (nested) configuration at a dotted path.
+
+    Args:
+      agent: the configuration.
+      path: for example "learning_rate", "credit.lam", or "credit.1.lam" for the second member of a chain.
+    Raises:
+      ValueError: no such path; the message names the nearest ones.
+    """
+    for part in path.split("."):
+        agent = _parts(agent, part)[part]
+    return agent
+
+
 def replace_at(agent: Any, path: str, value: Any) -> Any:
     """Return a copy of a (nested) configuration with the field at a dotted path replaced.
 
     Args:
       agent: the configuration.
-      path: for example "learning_rate", "credit.lam", or "credit.1.lam" for the second member of a chain.
+      path: as in `field_at`.
       value: what to put there.
     Raises:
       ValueError: no such path; the message names the nearest ones.
     """
     head, _, rest = path.partition(".")
-    if isinstance(agent, Chain) and head.isdigit() and int(head) < len(agent.members):
-        members = list(agent.members)
-        members[int(head)] = replace_at(members[int(head)], rest, value) if rest else value
-        return agent.replace(members=tuple(members))
-    known = list(getattr(agent, "__dataclass_fields__", {}))
-    if head not in known:
-        if isinstance(agent, Chain):
-            known = [str(i) for i in range(len(agent.members))]
-        near = difflib.get_close_matches(head, known, n=3, cutoff=0.5) or known
-        raise ValueError(f"{type(agent).__name__} has no field {head!r}; did you mean {', '.join(near)}?")
-    return agent.replace(**{head: replace_at(getattr(agent, head), rest, value) if rest else value})
+    parts = _parts(agent, head)
+    changed = replace_at(parts[head], rest, value) if rest else value
+    if isinstance(agent, Chain):
+        return agent.replace(members=tuple((parts | {head: changed}).values()))
+    return agent.replace(**{head: changed})
+
+
+def _parts(agent: Any, wanted: str) -> dict[str, Any]:
+    """The fields of a configuration (the members of a chain) by name; complains if `wanted` is not among them."""
+    if isinstance(agent, Chain):
+        parts = {str(i): member for i, member in enumerate(agent.members)}
+    else:
+        parts = {name: getattr(agent, name) for name in getattr(agent, "__dataclass_fields__", ())}
+    if wanted not in parts:
+        near = difflib.get_close_matches(wanted, parts, n=3, cutoff=0.5) or list(parts)
+        raise ValueError(f"{type(agent).__name__} has no field {wanted!r}; did you mean {', '.join(near)}?")
+    return parts
 
 
 def sweep(
@@ -136,8 +156,8 @@ def _points(values: Mapping[Path, Sequence[float]], mode: str) -> list[dict[str,
 
 def _check_paths(agent: Any, arrays: Mapping[str, np.ndarray]) -> None:
     known = leaf_paths(agent)
-    for path, value in arrays.items():
-        replace_at(agent, path, value)
+    for path in arrays:
+        field_at(agent, path)
         if path not in known:
             near = difflib.get_close_matches(path, known, n=3, cutoff=0.3)
             raise ValueError(
@@ -160,7 +180,7 @@ def _train_points(
     def one(point: dict[str, jax.Array], key: jax.Array) -> dict[str, jax.Array]:
         configured = agent
         for path, value in point.items():
-            leaf = jax.tree.leaves(_at(agent, path))[0]
+            leaf = jax.tree.leaves(field_at(agent, path))[0]
             configured = replace_at(configured, path, value.astype(leaf.dtype))
         state, metrics = train(configured, key, num_iterations, num_points=100)
         result = {name: _summarise(curve, name, summary) for name, curve in metrics.items()}
@@ -170,12 +190,6 @@ def _train_points(
         return result
 
     return jax.vmap(jax.vmap(one, (None, 0)), (0, None))(chosen, keys)
-
-
-def _at(agent: Any, path: str) -> Any:
-    for part in path.split("."):
-        agent = agent.members[int(part)] if isinstance(agent, Chain) else getattr(agent, part)
-    return agent
 
 
 def _summarise(curve: jax.Array, name: str, summary: Summary) -> jax.Array:

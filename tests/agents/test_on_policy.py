@@ -102,7 +102,7 @@ def test_values_are_those_of_the_network(window: Any) -> None:
 def test_episodic_collection_pads_behind_the_end() -> None:
     _, t = gather(clock_agent(episodic=True, horizon=2))
     assert t.reward.shape == (2, 4)
-    assert t.first[0].all() and not t.first[1].any() | (t.terminated[0] & False).any()
+    assert t.first[0].all() and not (t.first[1] & t.mask[1]).any()
     np.testing.assert_array_equal(t.mask[1], ~t.terminated[0])
     np.testing.assert_array_equal((t.terminated | t.truncated)[1] | ~t.mask[1], True)
     for x in (t.reward, t.value, t.next_value):

@@ -109,7 +109,7 @@ def delayed_choice(key: jax.Array, episodes: int = 32) -> jc.Trajectory:
 @pytest.fixture(scope="module")
 def fitted() -> tuple[jax.Array, jax.Array]:
     """Redistributed rewards of fresh episodes after fitting on others, for four seeds, and the fresh actions."""
-    rudder = jc.RUDDER(units=8, fits=20, learning_rate=1e-2)
+    rudder = jc.RUDDER(hidden=8, fits=20, learning_rate=1e-2)
 
     def fit(key: jax.Array) -> Any:
         state = rudder.init(key, jax.eval_shape(delayed_choice, key))
@@ -134,7 +134,7 @@ def test_credit_moves_to_the_decisive_step(fitted: tuple[jax.Array, jax.Array]) 
 
 def test_gate_keeps_the_reward_until_predictions_are_good() -> None:
     trajectory = batch()
-    strict = jc.RUDDER(units=2, fits=1, fit_batch=2, capacity=3, min_quality=2.0)
+    strict = jc.RUDDER(hidden=2, fits=1, fit_batch=2, capacity=3, min_quality=2.0)
     _, assigned, _ = strict.update_and_assign(KEY, strict.init(KEY, trajectory), trajectory)
     np.testing.assert_array_equal(assigned.reward, trajectory.reward)
 

@@ -10,7 +10,7 @@ import jaxcredit as jc
 
 STEPS, COLUMNS, ACTIONS = 6, 3, 2
 
-_RUDDER = jc.RUDDER(units=2, fits=1, fit_batch=2, capacity=2 * COLUMNS, min_quality=-2.0)
+_RUDDER = jc.RUDDER(hidden=2, fits=1, fit_batch=2, capacity=2 * COLUMNS, min_quality=-2.0)
 
 ESTIMATORS = {
     "MonteCarlo": jc.MonteCarlo(gamma=0.9),

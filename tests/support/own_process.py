@@ -7,10 +7,6 @@ ROOT = Path(__file__).parents[2]
 
 
 def environment() -> dict[str, str]:
-    """This process's environment, with the repository importable, and compilation fast rather than its result."""
+    """This process's environment, with the repository importable."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH")]
-    flags = [os.environ.get("XLA_FLAGS"), "--xla_backend_optimization_level=1"]
-    return os.environ | {
-        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
-        "XLA_FLAGS": " ".join(flag for flag in flags if flag),
-    }
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}

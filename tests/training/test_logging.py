@@ -55,7 +55,7 @@ def test_nothing_to_draw_is_no_curve():
 
 
 def test_settings_are_json():
-    chain = jc.chain(jc.RUDDER(units=3), jc.GAE(gamma=jnp.float32(0.5)))
+    chain = jc.chain(jc.RUDDER(hidden=3), jc.GAE(gamma=jnp.float32(0.5)))
     told = json.loads(json.dumps(describe({"credit": chain, "limit": float("inf"), "f": np.mean})))
     first, second = told["credit"]["members"]
     assert (first["type"], first["units"], second["gamma"]) == ("RUDDER", 3, 0.5)

@@ -66,7 +66,13 @@ def finished(tmp_path_factory):
     patch.setattr(MODULE, "_compile", remember)
     with jax.log_compiles():
         result = run(
-            agent, KEYS, ITERATIONS * 4, directory=directory, num_points=POINTS, eval_episodes=6, label="probe",
+            agent,
+            KEYS,
+            ITERATIONS * 4,
+            directory=directory,
+            num_points=POINTS,
+            eval_episodes=6,
+            label="probe",
             progress=reports.append,
         )
     patch.undo()

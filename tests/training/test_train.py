@@ -83,7 +83,7 @@ def test_a_point_averages_its_iterations(trained: Any) -> None:
 def compiled() -> Any:
     """Programs of 10 and 10,000 iterations, and of twice the seeds: compiled, never run."""
     agent = jc.as_arrays(
-        small(credit=jc.chain(jc.RUDDER(units=2, fits=2, fit_batch=2, capacity=8), jc.GAE()), horizon=4)
+        small(credit=jc.chain(jc.RUDDER(hidden=2, fits=2, fit_batch=2, capacity=8), jc.GAE()), horizon=4)
     )
 
     def program(seeds: int, iterations: int) -> Any:
@@ -112,7 +112,7 @@ def test_no_lapack_in_training(compiled: Any) -> None:
 
 def test_twenty_vmapped_trainings_finish(compiled: Any) -> None:
     agent = jc.as_arrays(
-        small(credit=jc.chain(jc.RUDDER(units=2, fits=2, fit_batch=2, capacity=8), jc.GAE()), horizon=4)
+        small(credit=jc.chain(jc.RUDDER(hidden=2, fits=2, fit_batch=2, capacity=8), jc.GAE()), horizon=4)
     )
     for i in range(20):
         _, metrics = compiled[8, 10](agent, jax.random.split(jax.random.key(i), 8))
