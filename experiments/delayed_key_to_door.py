@@ -73,9 +73,8 @@ def grid(methods: tuple[str, ...] = METHODS, episodes: int = 6400, num_seeds: in
             agent, values, seeds(1000, num_seeds), num_iterations=episodes // agent.num_envs, summary="mean",
             batch_points=6, progress=lambda done, total, m=method: print(f"{m}: {done} of {total} points", flush=True),
         )  # fmt: skip
-        table = (
-            frame.groupby(list(values), as_index=False)["treasure"].agg(iqm).sort_values(by="treasure", ascending=False)
-        )
+        best = pd.Series(frame.groupby(list(values))["treasure"].agg(iqm)).sort_values(ascending=False)
+        table = best.reset_index()
         table.to_csv(RESULTS / f"grid_{method}.csv", index=False, float_format="%.4g")
         print(f"{method}: {time.perf_counter() - began:.0f} s\n{table.head(5).to_string(index=False)}", flush=True)
         write_winner(method, table.iloc[0].drop("treasure").to_dict())
@@ -103,7 +102,13 @@ def headline(
     """Valid episodes until 0.9 of the treasure, censored at `episodes`; each rival against RUDDER."""
     agents = {method: agent_of(method, winners(method), length=40, event_cost=2.0) for method in methods}
     result = compare(
-        agents, seeds(0, num_seeds), episodes=episodes, measure="treasure", threshold=0.9, directory=directory
+        agents,
+        seeds(0, num_seeds),
+        episodes=episodes,
+        measure="treasure",
+        threshold=0.9,
+        stop_early=True,
+        directory=directory,
     )
     result.table.to_csv(RESULTS / "headline.csv", index=False, float_format="%.4g")
     for figure in ("curves.png", "credit.png"):
@@ -117,7 +122,9 @@ def map_(methods: tuple[str, ...] = METHODS, episodes: int = 12_800, num_seeds: 
     for length in LENGTHS:
         for cost in COSTS:
             agents = {m: agent_of(m, winners(m), length=length, event_cost=cost) for m in methods}
-            table = compare(agents, seeds(0, num_seeds), episodes=episodes, measure="treasure", threshold=0.9).table
+            table = compare(
+                agents, seeds(0, num_seeds), episodes=episodes, measure="treasure", threshold=0.9, stop_early=True
+            ).table
             rows.append(table.assign(length=length, cost=cost))
             pd.concat(rows).to_csv(RESULTS / "map.csv", index=False, float_format="%.4g")
             print(f"length {length}, cost {cost}\n{table.to_string(index=False)}", flush=True)

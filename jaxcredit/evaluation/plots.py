@@ -191,6 +191,7 @@ def credit_picture(
         for e, label in enumerate(labels):
             grid[0, e].set_title(label)
             grid[-1, e].set_xlabel(xlabel)
+            grid[-1, e].xaxis.get_major_locator().set_params(integer=True)
         figure.align_ylabels(grid[:, 0])
         _legend_below(figure, colours)
     return figure

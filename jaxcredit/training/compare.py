@@ -86,6 +86,7 @@ def compare(
     eval_episodes: int = 256,
     measure: str = "episode_return",
     threshold: float | None = None,
+    stop_early: bool = False,
     directory: str | Path | None = None,
     num_points: int = 128,
     progress: bool | Callable[[Report], None] = True,
@@ -99,6 +100,8 @@ def compare(
       eval_episodes: fresh episodes per seed for the final evaluation of the sampled policy.
       measure: metric of the curves and of the threshold: "episode_return", or one of the agents' `log_info`.
       threshold: level of `measure` to reach; the question is in how many episodes.
+      stop_early: stop a method once every seed has reached the threshold.  Final evaluations then come after different
+        numbers of episodes; only the episodes until the threshold can be compared.
       directory: where to write: `metrics.parquet`, `summary.csv`, `curves.png`, `credit.png`, `config.json`, and one
         folder per method as `run` writes it; None writes nothing.
       num_points: most points of a curve.
@@ -110,6 +113,8 @@ def compare(
         that already holds a run.
     """
     check_keys(keys)
+    if stop_early and threshold is None:
+        raise ValueError("stop_early=True needs a threshold to stop at: give threshold=.")
     _check(agents, keys, measure, episodes=episodes, eval_episodes=eval_episodes)
     if directory is not None:
         directory = claim(
@@ -125,6 +130,7 @@ def compare(
             },
         )
     show = progress if callable(progress) else Progress(len(agents)) if progress else None
+    until = None if threshold is None or not stop_early else partial(_all_crossed, measure=measure, threshold=threshold)
     results = {}
     with show if isinstance(show, Progress) else nullcontext():
         for method, agent in agents.items():
@@ -137,6 +143,7 @@ def compare(
                 eval_episodes=eval_episodes,
                 progress=show or False,
                 label=method,
+                until=until,
             )
     frame = _concat({method: result.frame for method, result in results.items()})
     table = tabulate(results, agents, measure, threshold)
@@ -278,6 +285,10 @@ def _draw(
         labels=[f"return {total[i]:.3g}" for i in chosen],
         title=f"Where {method} puts the credit, after training",
     )
+
+
+def _all_crossed(frame: pandas.DataFrame, *, measure: str, threshold: float) -> bool:
+    return bool(frame["episodes"].max() >= SMOOTHING) and not _crossing(frame, measure, threshold).censored.any()
 
 
 def _crossing(frame: pandas.DataFrame, measure: str, threshold: float) -> Crossing:

@@ -69,6 +69,7 @@ def run(
     eval_episodes: int = 0,
     progress: bool | Callable[[Report], None] = True,
     label: str | None = None,
+    until: Callable[[pandas.DataFrame], bool] | None = None,
 ) -> RunResult:
     """Train many seeds side by side in one compiled program, chunk by chunk, and write down what happens.
 
@@ -86,6 +87,7 @@ def run(
       progress: True shows a bar (without a terminal, a line every ten seconds), False nothing; or a function that is
         called with a `Report` after every point.
       label: name of the run in progress, files and figures; None takes the names of agent and environment.
+      until: called after every point with all rows so far; once it returns True, training stops early.
     Returns:
       A `RunResult`.
     Raises:
@@ -130,7 +132,7 @@ def run(
                 seconds = time.perf_counter() - compiled
                 rate = points[-1]["valid_steps"].sum() / seconds
                 show(Report(label, point + 1, chunks, seconds, rate, finite_iqm(points[-1]["episode_return"])))
-                if interrupted.is_set():
+                if interrupted.is_set() or (until is not None and until(pd.concat(points, ignore_index=True))):
                     break
             evaluation = {}
             if programs.evaluate is not None and not interrupted.is_set():

@@ -9,7 +9,7 @@ import pytest
 
 import envs
 import jaxcredit as jc
-from jaxcredit.training.compare import compare, tabulate
+from jaxcredit.training.compare import _all_crossed, compare, tabulate
 from jaxcredit.training.run import RunResult
 
 SEEDS, POINTS, EPISODES = 4, 40, 32
@@ -74,3 +74,20 @@ def test_without_a_threshold_nothing_is_timed():
 def test_bad_input_is_refused(agents, settings, message):
     with pytest.raises(ValueError, match=message):
         compare(agents, jax.random.split(jax.random.key(0), 2), **{"episodes": 4, "progress": False, **settings})
+
+
+def test_an_early_stop_waits_for_every_seed():
+    def stops(*jumps):
+        return _all_crossed(result(jumps).frame, measure="treasure", threshold=0.9)
+
+    assert stops(5, 5, 6, 7)
+    assert not stops(5, 5, 6, POINTS)
+    few = result([0] * SEEDS).frame
+    assert not _all_crossed(
+        few[few["point"] < 4], measure="treasure", threshold=0.9
+    )  # 128 episodes are no average of 160
+
+
+def test_an_early_stop_needs_a_threshold():
+    with pytest.raises(ValueError, match="needs a threshold"):
+        compare({"gae": AGENT}, jax.random.split(jax.random.key(0), 2), episodes=4, stop_early=True)
