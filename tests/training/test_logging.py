@@ -58,7 +58,7 @@ def test_settings_are_json():
     chain = jc.chain(jc.RUDDER(hidden=3), jc.GAE(gamma=jnp.float32(0.5)))
     told = json.loads(json.dumps(describe({"credit": chain, "limit": float("inf"), "f": np.mean})))
     first, second = told["credit"]["members"]
-    assert (first["type"], first["units"], second["gamma"]) == ("RUDDER", 3, 0.5)
+    assert (first["type"], first["hidden"], second["gamma"]) == ("RUDDER", 3, 0.5)
     assert (told["limit"], told["f"]) == ("inf", "mean")
 
 

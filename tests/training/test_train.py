@@ -79,18 +79,25 @@ def test_a_point_averages_its_iterations(trained: Any) -> None:
     assert coarse["total_steps"].tolist() == [24, 48, 72, 80]
 
 
+def program(agent: jc.PPO, seeds: int, iterations: int) -> Any:
+    many = jax.vmap(partial(jc.train, num_iterations=iterations), (None, 0))
+    return jax.jit(many).lower(jc.as_arrays(agent), jax.random.split(KEY, seeds)).compile()
+
+
 @pytest.fixture(scope="module")
 def compiled() -> Any:
     """Programs of 10 and 10,000 iterations, and of twice the seeds: compiled, never run."""
-    agent = jc.as_arrays(
-        small(credit=jc.chain(jc.RUDDER(hidden=2, fits=2, fit_batch=2, capacity=8), jc.GAE()), horizon=4)
-    )
+    return {(seeds, n): program(small(minibatches=1), seeds, n) for seeds, n in ((8, 10), (8, 10_000), (16, 10_000))}
 
-    def program(seeds: int, iterations: int) -> Any:
-        many = jax.vmap(partial(jc.train, num_iterations=iterations), (None, 0))
-        return jax.jit(many).lower(agent, jax.random.split(KEY, seeds)).compile()
 
-    return {(seeds, n): program(seeds, n) for seeds, n in ((8, 10), (8, 10_000), (16, 10_000))}
+def with_rudder() -> jc.PPO:
+    rudder = jc.RUDDER(hidden=2, fits=2, fit_batch=2, capacity=8)
+    return small(credit=jc.chain(rudder, jc.GAE()), horizon=4, minibatches=1)
+
+
+@pytest.fixture(scope="module")
+def rudder_program() -> Any:
+    return program(with_rudder(), 8, 10)
 
 
 def test_memory_does_not_grow_with_training(compiled: Any) -> None:
@@ -105,17 +112,15 @@ def test_memory_is_linear_in_seeds(compiled: Any) -> None:
     assert 1.6 < twice / once < 2.2
 
 
-def test_no_lapack_in_training(compiled: Any) -> None:
-    text = compiled[8, 10].as_text()
+def test_no_lapack_in_training(rudder_program: Any) -> None:
+    text = rudder_program.as_text()
     assert "lapack" not in text and "cusolver" not in text
 
 
-def test_twenty_vmapped_trainings_finish(compiled: Any) -> None:
-    agent = jc.as_arrays(
-        small(credit=jc.chain(jc.RUDDER(hidden=2, fits=2, fit_batch=2, capacity=8), jc.GAE()), horizon=4)
-    )
+def test_twenty_vmapped_trainings_finish(rudder_program: Any) -> None:
+    agent = jc.as_arrays(with_rudder())
     for i in range(20):
-        _, metrics = compiled[8, 10](agent, jax.random.split(jax.random.key(i), 8))
+        _, metrics = rudder_program(agent, jax.random.split(jax.random.key(i), 8))
         assert np.isfinite(jax.device_get(metrics["policy_loss"])).all()
 
 
@@ -135,6 +140,7 @@ def test_evaluation_is_apart_from_training() -> None:
     assert -1 <= result["episode_return"] <= 1
 
 
+@pytest.mark.usefixtures("no_type_checks")
 @pytest.mark.parametrize("number", [0, 2.5, "ten"])
 def test_bad_numbers(number: Any) -> None:
     with pytest.raises(ValueError, match="whole number of at least 1"):
