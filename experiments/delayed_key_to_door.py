@@ -116,11 +116,17 @@ def headline(
     print(result.table.to_string(index=False))
 
 
-def map_(methods: tuple[str, ...] = METHODS, episodes: int = 12_800, num_seeds: int = 8) -> None:
+def map_(
+    methods: tuple[str, ...] = METHODS,
+    episodes: int = 12_800,
+    num_seeds: int = 8,
+    lengths: tuple[int, ...] = LENGTHS,
+    costs: tuple[float, ...] = COSTS,
+) -> None:
     """Episodes until 0.9 of the treasure for every length and cost, with the settings tuned at length 40, cost 2."""
     rows = []
-    for length in LENGTHS:
-        for cost in COSTS:
+    for length in lengths:
+        for cost in costs:
             agents = {m: agent_of(m, winners(m), length=length, event_cost=cost) for m in methods}
             table = compare(
                 agents, seeds(0, num_seeds), episodes=episodes, measure="treasure", threshold=0.9, stop_early=True

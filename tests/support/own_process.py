@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def environment() -> dict[str, str]:
-    """This process's environment, with the repository importable, and programs that run long enough to optimise a bit."""
+    """This process's environment, the repository importable, and programs optimised a bit, for they run longer."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH")]
     return os.environ | {
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
