@@ -118,12 +118,12 @@ def test_recurrent_values_use_the_memory_before_the_reset() -> None:
     """V of what followed must come from the hidden state after the step, also where the episode ended there."""
     agent = clock_agent(memory=3, needs_next_observation=True)
     state, t = gather(agent)
+    value_of = jax.jit(lambda carry, x, first: agent.policy.apply(state.params, carry, x[None], first[None])[::2])
     carry = jnp.zeros((4, 3))
     for step in range(8):
-        first = t.first[step][None]
-        carry, _, value, _ = agent.policy.apply(state.params, carry, t.observation[step][None], first)
+        carry, value = value_of(carry, t.observation[step], t.first[step])
         np.testing.assert_allclose(t.value[step], value[0], atol=1e-5)
-        after = agent.policy.apply(state.params, carry, t.next_observation[step][None], jnp.zeros_like(first))[2]
+        _, after = value_of(carry, t.next_observation[step], jnp.zeros_like(t.first[step]))
         np.testing.assert_allclose(t.next_value[step], after[0], atol=1e-5)
 
 
@@ -131,9 +131,10 @@ def test_memory_is_forgotten_at_the_start_of_an_episode() -> None:
     network = ActorCritic(actions=2, hidden=(4,), memory=3)
     x = jax.random.normal(KEY, (4, 1, 2))
     first = jnp.array([True, False, True, False])[:, None]
-    params = network.init(KEY, network.initial_carry(1), x, first)
-    whole = network.apply(params, 5 * jnp.ones((1, 3)), x, first)[2]
-    alone = network.apply(params, jnp.zeros((1, 3)), x[2:], first[2:])[2]
+    params = jax.jit(network.init)(KEY, network.initial_carry(1), x, first)
+    value = jax.jit(lambda carry, x, first: network.apply(params, carry, x, first)[2])
+    whole = value(5 * jnp.ones((1, 3)), x, first)
+    alone = value(jnp.zeros((1, 3)), x[2:], first[2:])
     np.testing.assert_allclose(whole[2:], alone, atol=1e-6)
 
 
@@ -154,7 +155,7 @@ def test_continuous_actions_reach_the_environment_inside_its_bounds() -> None:
 
 def test_observations_are_normalised_by_what_was_seen() -> None:
     agent = clock_agent(normalise_observation=True)
-    state, _ = jax.jit(agent.step)(agent.init(KEY))
+    state, _ = jax.jit(lambda key: agent.step(agent.init(key)))(KEY)
     assert state.moments.count == 32
     assert 0 < state.moments.mean[0] < 2
 
@@ -194,11 +195,9 @@ def test_the_score_function_is_the_gradient_of_reinforce_and_a2c() -> None:
 
 def test_value_clipping_takes_the_worse_of_both_errors() -> None:
     agent = clock_agent(value_clip=0.1)
-    _, t = gather(agent)
+    state, t = gather(agent)
     t = t.replace(advantage=jnp.zeros_like(t.value), value_target=t.value + 1.0, value=t.value - 1.0)
-    state = agent.init(KEY)
-    plain = clock_agent().loss(state.params, None, (), t)[1]["value_loss"]
-    clipped = agent.loss(state.params, None, (), t)[1]["value_loss"]
+    plain, clipped = (a.loss(state.params, None, (), t)[1]["value_loss"] for a in (clock_agent(), agent))
     np.testing.assert_allclose([plain, clipped], [0.5, 0.5 * 1.9**2], rtol=1e-5)
 
 
@@ -243,7 +242,7 @@ def test_no_environment() -> None:
 )
 def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        clock_agent(**settings).init(KEY)
+        jax.eval_shape(clock_agent(**settings).init, KEY)
 
 
 def test_whole_episodes_need_a_horizon() -> None:
@@ -251,7 +250,7 @@ def test_whole_episodes_need_a_horizon() -> None:
     endless.horizon = None
     agent = clock_agent(credit=jc.chain(jc.RUDDER(), jc.GAE())).replace(env=endless)
     with pytest.raises(ValueError, match=r"Clock has no horizon.*horizon=N"):
-        agent.init(KEY)
+        jax.eval_shape(agent.init, KEY)
 
 
 def test_credit_of_every_action_needs_discrete_actions() -> None:
@@ -263,7 +262,7 @@ def test_credit_of_every_action_needs_discrete_actions() -> None:
             return trajectory.replace(action_advantage=jnp.zeros((*trajectory.reward.shape, 2)))
 
     with pytest.raises(ValueError, match=r"discrete set, but the actions of .*Pendulum.* are continuous"):
-        jc.PPO(env=env, env_params=params, credit=Both()).init(KEY)
+        jax.eval_shape(jc.PPO(env=env, env_params=params, credit=Both()).init, KEY)
 
 
 def test_nan_rewards_spoil_their_seed_alone_and_visibly() -> None:

@@ -135,7 +135,7 @@ def test_credit_moves_to_the_decisive_step(fitted: tuple[jax.Array, jax.Array]) 
 def test_gate_keeps_the_reward_until_predictions_are_good() -> None:
     trajectory = batch()
     strict = jc.RUDDER(hidden=2, fits=1, fit_batch=2, capacity=3, min_quality=2.0)
-    _, assigned, _ = strict.update_and_assign(KEY, strict.init(KEY, trajectory), trajectory)
+    assigned = jax.jit(lambda t: strict.update_and_assign(KEY, strict.init(KEY, t), t)[1])(trajectory)
     np.testing.assert_array_equal(assigned.reward, trajectory.reward)
 
 

@@ -27,6 +27,7 @@ ESTIMATORS = {
 }
 
 REWRITERS = ("ScaleReward", "RUDDER", "RUDDER recurrent", "RUDDER full")
+VARIANTS = ("RUDDER recurrent", "RUDDER full")
 BOOTSTRAPS = ("MonteCarlo", "NStep", "TDLambda", "GAE", "VTrace", "chain")
 
 FUNCTIONS = {

@@ -36,29 +36,31 @@ def test_counters(trained: Any) -> None:
     np.testing.assert_array_equal(metrics["total_steps"][0], np.arange(8, 81, 8))
 
 
-def test_seeds_differ_in_weights(trained: Any) -> None:
-    for leaf in jax.tree.leaves(jax.vmap(small().init)(jax.random.split(KEY, 2)).params):
+@pytest.fixture(scope="module")
+def started() -> tuple[jc.TrainState, jc.Trajectory]:
+    """Two seeds before training, and their first windows with the weights and starts of the first seed."""
+    agent = small()
+
+    def start(key: jax.Array) -> Any:
+        same = agent.init(KEY)  # so that what differs between windows comes from the key of the window
+        return agent.init(key), agent._gather(key, same.params, same.moments, same.runner)[1]
+
+    return jax.jit(jax.vmap(start))(jax.random.split(KEY, 2))
+
+
+def test_seeds_differ_in_weights(started: Any) -> None:
+    for leaf in jax.tree.leaves(started[0].params):
         if leaf.any():
             assert (leaf[0] != leaf[1]).any()
 
 
-def test_seeds_differ_in_actions_and_environment() -> None:
-    agent = small()
+def test_seeds_differ_in_actions(started: Any) -> None:
+    assert (started[1].action[0] != started[1].action[1]).any()
 
-    def first_window(key: jax.Array) -> jc.Trajectory:
-        state = agent.init(KEY)  # the same weights and starts: what differs comes from the key of the window
-        return agent._gather(key, state.params, state.moments, state.runner)[1]
 
-    window = jax.vmap(first_window)(jax.random.split(KEY, 2))
-    assert (window.action[0] != window.action[1]).any()
-    starts = jax.vmap(agent.init)(jax.random.split(KEY, 2)).runner.observation
+def test_seeds_differ_in_the_environment(started: Any) -> None:
+    starts = started[0].runner.observation
     assert (starts[0] != starts[1]).any()
-
-
-def test_a_seed_does_not_depend_on_how_many_run(trained: Any) -> None:
-    keys = jax.random.split(KEY, 2)
-    alone = TRAIN(jc.as_arrays(small()), keys[1:], 10)[1]
-    np.testing.assert_allclose(alone["policy_loss"][0], trained[1]["policy_loss"][1], atol=1e-5)
 
 
 def test_curves_have_a_fixed_number_of_points_and_lose_nothing() -> None:
@@ -68,7 +70,8 @@ def test_curves_have_a_fixed_number_of_points_and_lose_nothing() -> None:
         assert {x.shape for x in curves.values()} == {(points,)}
 
 
-def test_a_point_averages_its_iterations(trained: Any) -> None:
+def test_a_point_averages_its_iterations_and_a_seed_does_not_depend_on_others(trained: Any) -> None:
+    """One seed alone, in coarse points, against the fine points of the same seed trained beside another."""
     coarse = jax.jit(partial(jc.train, num_iterations=10, num_points=4))(
         jc.as_arrays(small()), jax.random.split(KEY, 2)[0]
     )[1]
