@@ -30,9 +30,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: setup
-	@echo "== Training: GAE, Monte Carlo and RUDDER on DelayedKeyToDoor, 32 seeds each"
+	@echo "== Training: GAE, GAE with memory, Monte Carlo and RUDDER on DelayedKeyToDoor, 32 seeds each"
 	@rm -rf runs/demo
-	@$(BIN)/jaxcredit compare --env DelayedKeyToDoor --credits gae montecarlo rudder --seeds 32 \
+	@$(BIN)/jaxcredit compare --env DelayedKeyToDoor --credits gae gae+gru montecarlo rudder --seeds 32 \
 	  --settings experiments/results/delayed_key_to_door/settings.json --directory runs/demo
 
 test: setup
