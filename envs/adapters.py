@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import math
 import warnings
 from typing import Any
@@ -201,8 +203,8 @@ def make_brax(name: str, *, backend: str | None = None, episode_length: int = 10
         if backend not in BRAX_BACKENDS:
             raise ValueError(f"backend={backend!r} is not known; brax has {', '.join(BRAX_BACKENDS)}.")
         settings["backend"] = backend
-    with warnings.catch_warnings():
-        # brax and what it imports announce that they are no longer maintained.
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        # brax and what it imports announce that they are no longer maintained, and print what they did not find
         warnings.simplefilter("ignore")
         import brax.envs
 
