@@ -28,3 +28,9 @@ def no_type_checks():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the files that take longest, so that no worker is left alone with one of them at the end."""
+    longest = ("test_readme.py", "test_notebooks.py", "test_cli.py", "test_train.py", "test_learning.py")
+    items.sort(key=lambda item: item.path.name not in longest)
