@@ -65,7 +65,7 @@ TASKS: dict[str, tuple[Any, int, str, float]] = {
     "Pendulum-v1": (pendulum, STEPS, "return", -250.0),
     "MemoryChain-bsuite, GRU": (lambda: memory_chain(32), STEPS, "fraction correct", 0.95),
     "MemoryChain-bsuite, MLP": (lambda: memory_chain(0), STEPS, "fraction correct", 0.5),
-    "brax:fast": (fast, 100_000, "return", 135.0),
+    "brax:fast": (fast, STEPS, "return", 135.0),
 }
 
 
