@@ -87,7 +87,9 @@ def main(tasks: tuple[str, ...] = tuple(TASKS), num_seeds: int = 16, write: bool
         print(pd.DataFrame(rows).to_string(index=False), flush=True)
     if write:
         RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        pd.DataFrame(rows).to_csv(RESULTS, index=False, float_format="%.4g")
+        known = pd.read_csv(RESULTS) if RESULTS.exists() else pd.DataFrame(rows).head(0)
+        others = known[~known["task"].isin(list(tasks))]  # running some tasks keeps the rows of the others
+        pd.concat([others, pd.DataFrame(rows)]).to_csv(RESULTS, index=False, float_format="%.4g")
 
 
 if __name__ == "__main__":
