@@ -29,8 +29,11 @@ from jaxcredit.training.compare import compare
 RESULTS = Path("experiments/results/delayed_key_to_door")
 METHODS = ("rudder", "gae", "montecarlo", "gae+gru")
 
+# The main job. At a cost of 2 a tuned Monte Carlo comes within a factor of 1.5 (see the map), so the task is harder.
+TASK: dict[str, Any] = {"length": 40, "event_cost": 4.0}
+
 # The same 24 points for every method. Monte Carlo has no lambda, so its points differ in more entropies instead.
-GRID = {"learning_rate": [1e-3, 3e-3, 1e-2], "entropy": [0.01, 0.03], "gamma": [0.99, 1.0], "lam": [0.0, 0.95]}
+GRID = {"learning_rate": [3e-3, 1e-2, 3e-2], "entropy": [0.01, 0.03], "gamma": [0.99, 1.0], "lam": [0.0, 0.95]}
 MONTE_CARLO_GRID = GRID | {"entropy": [0.003, 0.01, 0.03, 0.1], "lam": [1.0]}
 PATHS = {"learning_rate": "learning_rate", "entropy": "entropy_coefficient"}
 
@@ -68,7 +71,7 @@ def grid(methods: tuple[str, ...] = METHODS, episodes: int = 6400, num_seeds: in
         values: dict[str | tuple[str, ...], list[float]] = {
             paths_of(method, name): x for name, x in points.items() if not (method == "montecarlo" and name == "lam")
         }
-        agent = agent_of(method, {})
+        agent = agent_of(method, {}, **TASK)
         frame = jc.sweep(
             agent, values, seeds(1000, num_seeds), num_iterations=episodes // agent.num_envs, summary="mean",
             batch_points=6, progress=lambda done, total, m=method: print(f"{m}: {done} of {total} points", flush=True),
@@ -100,7 +103,7 @@ def headline(
     directory: Path = Path("runs/delayed_key_to_door"),
 ) -> None:
     """Valid episodes until 0.9 of the treasure, censored at `episodes`; each rival against RUDDER."""
-    agents = {method: agent_of(method, winners(method), length=40, event_cost=2.0) for method in methods}
+    agents = {method: agent_of(method, winners(method), **TASK) for method in methods}
     result = compare(
         agents,
         seeds(0, num_seeds),
@@ -123,17 +126,24 @@ def map_(
     lengths: tuple[int, ...] = LENGTHS,
     costs: tuple[float, ...] = COSTS,
 ) -> None:
-    """Episodes until 0.9 of the treasure for every length and cost, with the settings tuned at length 40, cost 2."""
-    rows = []
+    """Episodes until 0.9 of the treasure for every length and cost, with the settings tuned on the main job."""
     for length in lengths:
         for cost in costs:
             agents = {m: agent_of(m, winners(m), length=length, event_cost=cost) for m in methods}
             table = compare(
                 agents, seeds(0, num_seeds), episodes=episodes, measure="treasure", threshold=0.9, stop_early=True
-            ).table
-            rows.append(table.assign(length=length, cost=cost))
-            pd.concat(rows).to_csv(RESULTS / "map.csv", index=False, float_format="%.4g")
+            ).table.assign(length=length, cost=cost)
+            write_cell(table)
             print(f"length {length}, cost {cost}\n{table.to_string(index=False)}", flush=True)
+
+
+def write_cell(table: pd.DataFrame) -> None:
+    """Put one length and cost into map.csv, in the place of an earlier result for it."""
+    file, cell = RESULTS / "map.csv", ["length", "cost"]
+    if file.exists():
+        known = pd.read_csv(file)
+        table = pd.concat([known[(known[cell] != table[cell].iloc[0]).any(axis=1)], table])
+    table.sort_values(cell, kind="stable").to_csv(file, index=False, float_format="%.4g")
 
 
 if __name__ == "__main__":

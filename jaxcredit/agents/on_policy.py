@@ -10,6 +10,7 @@ import optax
 from flax import linen as nn
 from flax import struct
 
+from jaxcredit.agents.descent import descend
 from jaxcredit.agents.rollout import Runner, collect, start
 from jaxcredit.core.estimator import Context, CreditEstimator, make_floats
 from jaxcredit.core.frozen import Frozen
@@ -185,7 +186,7 @@ class OnPolicyAgent(Frozen):
         moments = (
             RunningMoments.zeros(flatten_observation(observation, 2).shape[2:]) if self.normalise_observation else None
         )
-        example = jax.eval_shape(lambda: self._gather(purpose[2], params, moments, runner)[1])
+        example = jax.eval_shape(lambda: self.gather(purpose[2], params, moments, runner)[1])
         credit = self.credit.init(purpose[3], example)
         self._writes_value_target(params, credit, example)
         zero = jnp.zeros((), jnp.int32)
@@ -209,7 +210,7 @@ class OnPolicyAgent(Frozen):
     def _writes_value_target(self, params: Any, credit: Any, example: Trajectory) -> bool:
         """Whether the estimator asks for a critic; complains if it assigns no credit at all."""
         assigned = jax.eval_shape(
-            lambda c, t: self.credit.assign(jax.random.key(0), c, t, context=self._context(params)), credit, example
+            lambda c, t: self.credit.assign(jax.random.key(0), c, t, context=self.context(params)), credit, example
         )
         if assigned.advantage is None and assigned.action_advantage is None:
             raise ValueError(
@@ -239,13 +240,13 @@ class OnPolicyAgent(Frozen):
         """One iteration: collect, annotate, assign credit, learn.  Pure; metrics are `Mean`s of scalars."""
         key = jax.random.fold_in(state.key, state.iteration + 1)
         collect_key, credit_key, learn_key = (jax.random.fold_in(key, i) for i in range(3))
-        runner, trajectory, metrics, carry = self._gather(collect_key, state.params, state.moments, state.runner)
+        runner, trajectory, metrics, carry = self.gather(collect_key, state.params, state.moments, state.runner)
         if not self._writes_value_target(state.params, state.credit, trajectory):
             # no critic is learned, so its initial values must not leak into returns as bootstraps
             zero = jnp.zeros_like(trajectory.value)
             trajectory = trajectory.replace(value=zero, next_value=zero)
         credit, trajectory, credit_metrics = self.credit.update_and_assign(
-            credit_key, state.credit, trajectory, context=self._context(state.params)
+            credit_key, state.credit, trajectory, context=self.context(state.params)
         )
         params, opt_state, losses = self._learn(learn_key, state, carry, trajectory)
         moments = state.moments
@@ -294,10 +295,10 @@ class OnPolicyAgent(Frozen):
         centre, half = jnp.where(bounded, (low + high) / 2, 0), jnp.where(bounded, (high - low) / 2, 1)
         return jnp.clip(centre + half * action.reshape(action.shape[0], *space.shape), low, high)
 
-    def _context(self, params: Any) -> Context:
+    def context(self, params: Any) -> Context:
         return Context(env=self.env, env_params=self.env_params, policy=self.policy, policy_params=params)
 
-    def _gather(
+    def gather(
         self, key: jax.Array, params: Any, moments: RunningMoments | None, runner: Runner
     ) -> tuple[Runner, Trajectory, Metrics, Any]:
         """Collect a batch and annotate it with the current policy; also the hidden state at its start."""
@@ -317,7 +318,7 @@ class OnPolicyAgent(Frozen):
             to_env=self.to_env,
             log_info=self.log_info,
         )
-        trajectory = self._annotate(params, moments, carry, trajectory)
+        trajectory = self.annotate(params, moments, carry, trajectory)
         if self.group_size > 1:
             group = jnp.broadcast_to(jnp.arange(self.num_envs) // self.group_size, trajectory.reward.shape)
             trajectory = trajectory.replace(extras=trajectory.extras | {"group_id": group})
@@ -325,7 +326,7 @@ class OnPolicyAgent(Frozen):
             trajectory = trajectory.replace(next_observation=None)
         return runner, trajectory, means, carry
 
-    def _annotate(self, params: Any, moments: RunningMoments | None, carry: Any, trajectory: Trajectory) -> Trajectory:
+    def annotate(self, params: Any, moments: RunningMoments | None, carry: Any, trajectory: Trajectory) -> Trajectory:
         """Write log_prob, logits, value and next_value, evaluated for the whole window at once."""
         steps, num_envs = trajectory.reward.shape
         _, distribution, value, extras = self.apply(params, moments, carry, trajectory.observation, trajectory.first)
@@ -349,28 +350,17 @@ class OnPolicyAgent(Frozen):
     ) -> tuple[Any, Any, dict[str, jax.Array]]:
         """Epochs of minibatch gradient steps on one batch."""
         epochs, minibatches = self.passes
-        optimizer = self.optimizer(state.iteration)
-        carry, batch = self._columns(carry, self._training_fields(trajectory))
-        columns = batch.mask.shape[1]
-
-        def gradient_step(learner: tuple[Any, Any], choice: jax.Array | None) -> tuple[tuple[Any, Any], Any]:
-            params, opt_state = learner
-            part = (carry, batch)
-            if choice is not None:
-                part = (jax.tree.map(lambda x: x[choice], carry), jax.tree.map(lambda x: x[:, choice], batch))
-            (_, losses), gradient = jax.value_and_grad(self.loss, has_aux=True)(params, state.moments, *part)
-            updates, opt_state = optimizer.update(gradient, opt_state, params)
-            return (optax.apply_updates(params, updates), opt_state), losses
-
-        def epoch(learner: tuple[Any, Any], key: jax.Array) -> tuple[tuple[Any, Any], Any]:
-            if minibatches == 1:
-                return gradient_step(learner, None)
-            choices = jax.random.permutation(key, columns).reshape(minibatches, -1)
-            learner, losses = jax.lax.scan(gradient_step, learner, choices)
-            return learner, jax.tree.map(jnp.mean, losses)
-
-        learner, losses = jax.lax.scan(epoch, (state.params, state.opt_state), jax.random.split(key, epochs))
-        return *learner, jax.tree.map(jnp.mean, losses)
+        columns = self._columns(carry, self._training_fields(trajectory))
+        learner, losses = descend(
+            lambda params, carry, batch: self.loss(params, state.moments, carry, batch),
+            self.optimizer(state.iteration),
+            key,
+            (state.params, state.opt_state),
+            *columns,
+            epochs=epochs,
+            minibatches=minibatches,
+        )
+        return *learner, losses
 
     def _training_fields(self, trajectory: Trajectory) -> Trajectory:
         """Only what the loss reads, with standardised credit."""

@@ -78,7 +78,8 @@ class ActorCritic(nn.Module):
         x = flatten_observation(observation, lead=2)
         carries: Any = ()
         if self.recurrent:
-            x = nn.tanh(nn.Dense(self.hidden[0], kernel_init=orthogonal(2**0.5))(x))
+            width = self.hidden[0] if self.hidden else self.memory
+            x = nn.tanh(nn.Dense(width, kernel_init=orthogonal(2**0.5))(x))
             carry, x = ResettingGRU(self.memory)(carry, x, first)
             carries = x
         parameters = MLP(self.hidden, self.actions, scale=0.01, name="actor")(x)

@@ -220,8 +220,8 @@ def credit_trace(agent: OnPolicyAgent, state: TrainState, key: jax.Array, num_ep
     )
     following, decisive = trajectory.next_observation
     trajectory = dataclasses.replace(trajectory, next_observation=following)
-    trajectory = agent._annotate(state.params, state.moments, carry, trajectory)
-    assigned = agent.credit.assign(credit_key, state.credit, trajectory, context=agent._context(state.params))
+    trajectory = agent.annotate(state.params, state.moments, carry, trajectory)
+    assigned = agent.credit.assign(credit_key, state.credit, trajectory, context=agent.context(state.params))
     advantage = assigned.advantage
     if assigned.action_advantage is not None:
         advantage = jnp.take_along_axis(assigned.action_advantage, trajectory.action[..., None], axis=-1)[..., 0]
@@ -245,8 +245,8 @@ def rewrites_reward(agent: OnPolicyAgent, state: TrainState) -> bool:
     found = []
 
     def assign(state: TrainState) -> None:
-        _, trajectory, _, _ = agent._gather(jax.random.key(0), state.params, state.moments, state.runner)
-        context = agent._context(state.params)
+        _, trajectory, _, _ = agent.gather(jax.random.key(0), state.params, state.moments, state.runner)
+        context = agent.context(state.params)
         assigned = agent.credit.assign(jax.random.key(0), state.credit, trajectory, context=context)
         found.append(assigned.reward is not trajectory.reward)
 

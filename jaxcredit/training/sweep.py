@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxcredit.agents.on_policy import OnPolicyAgent
-from jaxcredit.core.estimator import Chain
+from jaxcredit.core.estimator import Chain, CreditEstimator
 from jaxcredit.training.train import COUNTERS, evaluate, train
 
 if TYPE_CHECKING:
@@ -25,9 +25,18 @@ EVALUATION_STREAM = 0x0E7A1
 
 
 def as_arrays(agent: Any) -> Any:
-    """Turn every traced number of a configuration into a strongly typed array, so that no later value recompiles."""
+    """Turn every traced number of a configuration into a strongly typed array, so that no later value recompiles.
+
+    Raises:
+      ValueError: an estimator inside is no pytree.
+    """
 
     def strong(x: Any) -> Any:
+        if isinstance(x, CreditEstimator):
+            raise ValueError(
+                f"{type(x).__name__} is an estimator, but no pytree: its floats could not be traced. Write "
+                "@flax.struct.dataclass above its class."
+            )
         if isinstance(x, jax.Array | np.ndarray | bool | int | float):
             x = jnp.asarray(x)
             return jax.lax.convert_element_type(x, x.dtype)

@@ -64,7 +64,7 @@ def clock_agent(**settings: Any) -> jc.PPO:
 def gather(agent: jc.PPO) -> tuple[jc.TrainState, jc.Trajectory]:
     def both(key: jax.Array) -> Any:
         state = agent.init(key)
-        return state, agent._gather(key, state.params, state.moments, state.runner)[1]
+        return state, agent.gather(key, state.params, state.moments, state.runner)[1]
 
     return jax.jit(both)(KEY)
 

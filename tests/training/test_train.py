@@ -43,7 +43,7 @@ def started() -> tuple[jc.TrainState, jc.Trajectory]:
 
     def start(key: jax.Array) -> Any:
         same = agent.init(KEY)  # so that what differs between windows comes from the key of the window
-        return agent.init(key), agent._gather(key, same.params, same.moments, same.runner)[1]
+        return agent.init(key), agent.gather(key, same.params, same.moments, same.runner)[1]
 
     return jax.jit(jax.vmap(start))(jax.random.split(KEY, 2))
 
