@@ -13,6 +13,7 @@ from jaxcredit.core.recurrence import backward_recurrence, forward_recurrence
 from jaxcredit.core.statistics import ScaleReward
 from jaxcredit.core.trajectory import Trajectory
 from jaxcredit.redistribution.rudder import RUDDER, redistribute_differences, return_loss
+from jaxcredit.time_centric.action_values import n_step_expected_sarsa, n_step_q_learning, n_step_sarsa
 from jaxcredit.time_centric.off_policy import VTrace, retrace, vtrace
 from jaxcredit.time_centric.returns import (
     GAE,
@@ -22,10 +23,7 @@ from jaxcredit.time_centric.returns import (
     discounted_returns,
     gae,
     lambda_returns,
-    n_step_expected_sarsa,
-    n_step_q_learning,
     n_step_returns,
-    n_step_sarsa,
     td_lambda,
 )
 from jaxcredit.time_centric.traces import FeatureStep, TraceState, init_trace, mark_trace, online_td_lambda

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxcredit.core.trajectory import Trajectory
+from jaxcredit.time_centric.action_values import n_step_expected_sarsa, n_step_q_learning, n_step_sarsa
 from jaxcredit.time_centric.returns import (
     GAE,
     MonteCarlo,
@@ -19,10 +20,7 @@ from jaxcredit.time_centric.returns import (
     discounted_returns,
     gae,
     lambda_returns,
-    n_step_expected_sarsa,
-    n_step_q_learning,
     n_step_returns,
-    n_step_sarsa,
     td_lambda,
 )
 
