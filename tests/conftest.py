@@ -7,12 +7,14 @@ import hypothesis
 import jaxtyping
 import pytest
 
+import own_process
+
 CACHE = Path(__file__).parents[1] / ".pytest_cache" / "compiled"
 
 # Read by jax when it is imported, here and in the processes that tests start.  One cache for each worker, since two
 # that write the same entry would disturb each other.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # compiling is what tests wait for
+os.environ.setdefault("XLA_FLAGS", own_process.QUICK_TO_COMPILE.format(level=0))
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE / os.environ.get("PYTEST_XDIST_WORKER", "single")))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
