@@ -172,7 +172,7 @@ class RUDDER(CreditEstimator):
     hidden: int = struct.field(pytree_node=False, default=16)
     gate: Gate = struct.field(pytree_node=False, default="input")
     readout: int = struct.field(pytree_node=False, default=0)
-    fits: int = struct.field(pytree_node=False, default=10)
+    fits: int = struct.field(pytree_node=False, default=30)
     fit_batch: int = struct.field(pytree_node=False, default=32)
     capacity: int = struct.field(pytree_node=False, default=4096)
     residual: Residual = struct.field(pytree_node=False, default="spread")
