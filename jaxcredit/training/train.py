@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -52,13 +53,13 @@ def advance(
     width = -(-num_iterations // num_points)
     points = -(-num_iterations // width)
     zeros = jnp.zeros(points)
-    sums = {name: Mean(zeros, zeros) for name in jax.eval_shape(agent.step, state)[1]}
+    sums = {name: Mean(zeros, zeros) for name in jax.eval_shape(_step, agent, state)[1]}
     counts = {name: jnp.zeros(points, jnp.int32) for name in COUNTERS}
 
     def iteration(carry: Any, _: None) -> tuple[Any, None]:
         # `i` starts from a Python int: it stays one scalar however many seeds run, and indexing stays a slice
         i, state, sums, counts = carry
-        state, metrics = agent.step(state)
+        state, metrics = _step(agent, state)
         point = i // width
         sums = {
             name: Mean(sums[name].total.at[point].add(new.total), sums[name].count.at[point].add(new.count))
@@ -69,6 +70,12 @@ def advance(
 
     (_, state, sums, counts), _ = jax.lax.scan(iteration, (0, state, sums, counts), length=num_iterations)
     return state, {name: mean.value for name, mean in sums.items()} | counts
+
+
+@partial(jax.jit, inline=True)
+def _step(agent: OnPolicyAgent, state: TrainState) -> tuple[TrainState, dict[str, Mean]]:
+    """`agent.step`, traced once for its shapes and for the loop, in every program of a process."""
+    return agent.step(state)
 
 
 def evaluate(agent: OnPolicyAgent, state: TrainState, key: jax.Array, num_episodes: int = 256) -> dict[str, jax.Array]:
