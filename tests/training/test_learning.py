@@ -73,8 +73,9 @@ def test_continuous_actions_learn() -> None:
 
 def test_rudder_finds_the_delayed_reward() -> None:
     env, params = envs.make("DelayedKeyToDoor", length=10)
+    rudder = jc.RUDDER(hidden=8, fits=10, capacity=1024)
     agent = jc.PPO(
-        env=env, env_params=params, credit=jc.chain(jc.RUDDER(hidden=8, fits=10, capacity=1024), jc.GAE(gamma=1.0, lam=0.0)),
+        env=env, env_params=params, credit=jc.chain(rudder, jc.GAE(gamma=1.0, lam=0.0)),
         num_envs=16, hidden=(16,), learning_rate=3e-3, entropy_coefficient=0.01, minibatches=1, log_info=("treasure",),
     )  # fmt: skip
     score = final(agent, 150, "treasure")
