@@ -23,6 +23,7 @@ import tyro
 
 import jaxcredit as jc
 from jaxcredit.cli import Setup, read_settings
+from jaxcredit.evaluation.plots import heat_map
 from jaxcredit.evaluation.statistics import iqm
 from jaxcredit.training.compare import compare
 
@@ -135,6 +136,7 @@ def map_(
             ).table.assign(length=length, cost=cost)
             write_cell(table)
             print(f"length {length}, cost {cost}\n{table.to_string(index=False)}", flush=True)
+    draw_map()
 
 
 def write_cell(table: pd.DataFrame) -> None:
@@ -142,8 +144,22 @@ def write_cell(table: pd.DataFrame) -> None:
     file, cell = RESULTS / "map.csv", ["length", "cost"]
     if file.exists():
         known = pd.read_csv(file)
-        table = pd.concat([known[(known[cell] != table[cell].iloc[0]).any(axis=1)], table])
+        others = (known[cell] != table[cell].iloc[0]).any(axis=1)
+        table = pd.concat([pd.DataFrame(known[others]), table])
     table.sort_values(cell, kind="stable").to_csv(file, index=False, float_format="%.4g")
+
+
+def draw_map() -> None:
+    """How many times RUDDER's episodes its best rival needs; a lower bound where that rival was stopped."""
+    known = pd.read_csv(RESULTS / "map.csv")
+    ours = known["method"] == "rudder"
+    best = [known[who].pivot_table("episodes", "cost", "length", aggfunc="min") for who in (~ours, ours)]
+    ratio = best[0].to_numpy() / best[1].to_numpy()
+    heat_map(
+        ratio, best[0].columns.tolist(), best[0].index.tolist(), RESULTS / "map.png",
+        xlabel="length of an episode (steps)", ylabel="cost of an event", label="best rival / RUDDER",
+        title="Episodes until 0.9 of the treasures are found",
+    )  # fmt: skip
 
 
 if __name__ == "__main__":
