@@ -29,7 +29,8 @@ from jaxcredit.training.logging import (
     finite_interval,
     show_interval,
 )
-from jaxcredit.training.run import CALLED_ONCE, RunResult, check_keys, init, run
+from jaxcredit.training.programs import CALLED_ONCE, init
+from jaxcredit.training.run import RunResult, check_keys, run
 from jaxcredit.training.sweep import EVALUATION_STREAM, as_arrays
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ def compare(
                 progress=show or False,
                 label=method,
                 until=until,
+                checkpoint_seconds=math.inf,
             )
     frame = _concat({method: result.frame for method, result in results.items()})
     table = tabulate(results, agents, measure, threshold)

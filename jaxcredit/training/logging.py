@@ -10,7 +10,8 @@ import math
 import platform
 import sys
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +36,8 @@ class Report(NamedTuple):
     Attributes:
       label: name of the run.
       done, total: points reached, points in all.
-      seconds: since the first point was begun, compilation left out.
+      restored: points of them that an earlier call had reached.
+      seconds: since this call began its first point, compilation left out.
       rate: valid environment steps per second, all seeds together.
       episode_return: interquartile mean over seeds of the latest point, in reward units; NaN where no episode ended.
     """
@@ -43,6 +45,7 @@ class Report(NamedTuple):
     label: str
     done: int
     total: int
+    restored: int
     seconds: float
     rate: float
     episode_return: float
@@ -93,14 +96,14 @@ class Progress:
             print(f"{report.label}  {completed / self._runs:4.0%}  {status}", file=sys.stderr, flush=True)
 
     def _status(self, report: Report) -> str:
-        if report.done == 0:
+        if report.done == report.restored:
             return "compiling"
         left = _duration(self._remaining(report))
         return f"{report.rate:,.0f} steps/s  return {report.episode_return:.3g}  {left} left"
 
     def _remaining(self, report: Report) -> float:
-        """Seconds left: of this run by its own pace, of each later one by the mean of those that are complete."""
-        this = report.seconds / report.done * (report.total - report.done)
+        """Seconds left: of this run by this call's pace, of each later one by the mean of those that are complete."""
+        this = report.seconds / (report.done - report.restored) * (report.total - report.done)
         complete = self._finished or [time.monotonic() - self._began + this]
         return this + (self._runs - len(self._finished) - 1) * sum(complete) / len(complete)
 
@@ -112,27 +115,35 @@ def _duration(seconds: float) -> str:
 
 
 class RunFiles:
-    """The files of one run.  A context manager; leaving it closes them.
+    """The files of one run.
 
     At once `config.json`; after every point the rows of `metrics.csv` and TensorBoard events (interquartile mean and
     mean over seeds, by valid steps); at the end `metrics.parquet`, `summary.csv` and `curves.png`.
 
     Raises:
-      ValueError: the directory already holds a run.
+      ValueError: the directory already holds a run (with `resume`: one of other settings).
     """
 
-    def __init__(self, directory: str | Path, config: dict[str, Any]) -> None:
+    def __init__(self, directory: Path, config: dict[str, Any], *, resume: bool = False) -> None:
+        self.directory = claim(directory, config, resume=resume)
+        self._label = config["label"]
+        self._events: Any = None
+
+    def begin(self, points: Sequence[pandas.DataFrame]) -> None:
+        """Open the files with the points that are known already; what may stand there beyond them is dropped."""
+        import pandas as pd
         from tensorboardX import SummaryWriter
 
-        self.directory = claim(directory, config)
-        self._label = config["label"]
-        self._events = SummaryWriter(str(self.directory))
+        path = self.directory / "metrics.csv"
+        path.unlink(missing_ok=True)
+        if points:
+            write_whole(path, pd.concat(points).to_csv(index=False))
+        after = int(points[-1]["valid_steps"].to_numpy().mean()) + 1 if points else None
+        self._events = SummaryWriter(str(self.directory), purge_step=after)
 
-    def __enter__(self) -> RunFiles:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._events.close()
+    def close(self) -> None:
+        if self._events is not None:
+            self._events.close()
 
     def append(self, rows: pandas.DataFrame) -> None:
         """Add one point: a row per seed."""
@@ -148,32 +159,92 @@ class RunFiles:
 
     def finish(self, frame: pandas.DataFrame, summary: pandas.DataFrame) -> None:
         """Write what is made of all points."""
-        frame.to_parquet(self.directory / "metrics.parquet", index=False)
-        summary.to_csv(self.directory / "summary.csv", index=False)
-        curves = curves_of(frame.assign(method=self._label), "episode_return", x="valid_steps")
-        if curves:
-            path = self.directory / "curves.png"
-            learning_curves(curves, path, ylabel="episode return", xlabel="environment steps", title=self._label)
+        write_results(self.directory, frame, summary, self._label)
 
 
-def claim(directory: str | Path, config: dict[str, Any]) -> Path:
+def write_results(directory: Path, frame: pandas.DataFrame, summary: pandas.DataFrame, label: str) -> None:
+    """Write `metrics.parquet`, `summary.csv` and `curves.png`."""
+    frame.to_parquet(directory / "metrics.parquet", index=False)
+    summary.to_csv(directory / "summary.csv", index=False)
+    curves = curves_of(frame.assign(method=label), "episode_return", x="valid_steps")
+    if curves:
+        path = directory / "curves.png"
+        learning_curves(curves, path, ylabel="episode return", xlabel="environment steps", title=label)
+
+
+def claim(directory: str | Path, config: dict[str, Any], *, resume: bool = False) -> Path:
     """Make a directory for a run and write its `config.json`, the mark that it is taken.
 
+    Args:
+      directory: where; parents are made.
+      config: every setting.
+      resume: accept a directory that holds a run of the same settings, and leave its `config.json` as it is.
     Raises:
-      ValueError: it already holds one.
+      ValueError: it already holds a run (with `resume`: one of other settings).
     """
-    directory = require_free(directory)
+    directory = Path(directory)
+    if not resume:
+        require_free(directory)
+    elif require_same(directory, config):
+        return directory
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / CONFIG).write_text(json.dumps(config | provenance(), indent=2) + "\n")
+    write_whole(directory / CONFIG, json.dumps(config | provenance(), indent=2) + "\n")
     return directory
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file that is there completely or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(text)
+    partial.replace(path)
 
 
 def require_free(directory: str | Path) -> Path:
     """Raise a ValueError if the directory already holds a run."""
     directory = Path(directory)
     if (directory / CONFIG).exists():
-        raise ValueError(f"{directory} already holds a run ({CONFIG}): choose another directory or delete this one.")
+        raise ValueError(
+            f"{directory} already holds a run ({CONFIG}): choose another directory, delete this one, or go on with it "
+            "by resume=True (--resume)."
+        )
     return directory
+
+
+def require_same(directory: Path, config: dict[str, Any]) -> bool:
+    """Whether the directory holds a run; raise a ValueError if it is one of other settings, and say which differ."""
+    path = directory / CONFIG
+    if not path.exists():
+        return False
+    there, now = json.loads(path.read_text()), json.loads(json.dumps(config))
+    differences = list(_differences({name: there.get(name) for name in now}, now))
+    if differences:
+        raise ValueError(
+            f"{directory} holds a run of other settings: {'; '.join(differences[:5])}. Nothing was changed; give the "
+            "settings that it was begun with, or another directory."
+        )
+    versions = list(_differences(there["versions"], provenance()["versions"]))
+    if versions:
+        warnings.warn(f"{directory} was begun with other versions: {'; '.join(versions)}.", stacklevel=2)
+    return True
+
+
+def _differences(there: Any, now: Any, path: str = "") -> Iterator[str]:
+    """Where two JSON values differ, one line each."""
+    if isinstance(there, dict) and isinstance(now, dict):
+        for name in there | now:
+            yield from _differences(there.get(name), now.get(name), f"{path}.{name}" if path else name)
+    elif there != now:
+        yield f"{path} is {_brief(there)} there and {_brief(now)} here"
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def part_name(seeds: np.ndarray) -> str:
+    """The folder of a batch of seeds of a run that is too large for one, or that several processes share."""
+    return f"seeds_{seeds[0]:05}-{seeds[-1]:05}"
 
 
 def provenance() -> dict[str, Any]:
@@ -262,7 +333,7 @@ def spinner(message: str) -> Any:
 
 
 def read_metrics(directory: Path) -> pandas.DataFrame:
-    """Read what a run or a comparison wrote, also while it is still going on.
+    """Read what a run or a comparison wrote, also while it is still going on; its parts are merged.
 
     Raises:
       ValueError: nothing there.
@@ -273,6 +344,9 @@ def read_metrics(directory: Path) -> pandas.DataFrame:
         return pd.read_parquet(directory / "metrics.parquet")
     if (directory / "metrics.csv").exists():
         return pd.read_csv(directory / "metrics.csv")
+    parts = sorted(directory.glob("seeds_*"))
+    if parts:
+        return pd.concat([read_metrics(part) for part in parts], ignore_index=True)
     raise ValueError(f"{directory} holds neither metrics.parquet nor metrics.csv: name what train or compare wrote to.")
 
 

@@ -1,4 +1,4 @@
-"""The host loop: compiled chunks of training, with progress, logs and files between them."""
+"""The host loop: compiled chunks of training, with progress, logs, checkpoints and files between them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,38 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_batching import custom_vmap
 
 from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
-from jaxcredit.training.logging import Progress, Report, RunFiles, describe, finite_iqm, require_free
-from jaxcredit.training.sweep import EVALUATION_STREAM, as_arrays
-from jaxcredit.training.train import COUNTERS, advance, evaluate
+from jaxcredit.training.logging import (
+    Progress,
+    Report,
+    claim,
+    describe,
+    finite_iqm,
+    part_name,
+    require_free,
+    require_same,
+    write_results,
+)
+from jaxcredit.training.mesh import seeds_of_process
+from jaxcredit.training.programs import Programs, compile_programs, over_axes
+from jaxcredit.training.record import Record
+from jaxcredit.training.sweep import as_arrays
+from jaxcredit.training.train import COUNTERS
 
 if TYPE_CHECKING:
     import pandas
 
-# most of the time that compiling takes goes into making programs fast; those that are called once need not be
-CALLED_ONCE: Any = {"xla_backend_optimization_level": 1}
-
 
 @dataclass(frozen=True)
 class RunResult:
-    """What `run` returns.
+    """What `run` returns; with several processes, of the seeds of this one.
 
     Attributes:
       state: the final training state of all seeds; leaves that differ between seeds have them on axis 0.
@@ -54,9 +62,7 @@ class RunResult:
 
     def state_of(self, seed: int) -> TrainState:
         """The training state of one seed, as `train` would have returned it."""
-        return jax.tree.map(
-            lambda axis, leaf: leaf if axis is None else leaf[seed], self.axes, self.state, is_leaf=lambda x: x is None
-        )
+        return over_axes(lambda leaf: leaf[seed], self.axes, self.state)
 
 
 def run(
@@ -65,44 +71,58 @@ def run(
     total_steps: int,
     *,
     directory: str | Path | None = None,
+    resume: bool = False,
     num_points: int = 128,
     eval_episodes: int = 0,
     progress: bool | Callable[[Report], None] = True,
     label: str | None = None,
     until: Callable[[pandas.DataFrame], bool] | None = None,
+    checkpoint_seconds: float = 60.0,
+    keep: int = 2,
+    best: str = "episode_return",
+    memory_limit: float | None = None,
 ) -> RunResult:
     """Train many seeds side by side in one compiled program, chunk by chunk, and write down what happens.
 
     The same training as `jit(vmap(train))`: one chunk is compiled once and called until `total_steps` are collected.
-    Ctrl-C ends the run after the current chunk with all files written; a second one ends it at once.
+    The seeds are laid over all devices; what does not fit into memory follows in batches of the same program.
+    Killed at any instant and called again with `resume=True`, it ends like a run that was never killed, on CPU to the
+    last bit.  Ctrl-C (or SIGTERM) ends it after the current chunk with everything saved; a second one ends it at once.
 
     Args:
       agent: what to train.
       keys: typed random keys, one per seed, `[S]`.
       total_steps: environment steps (slots) to collect per seed; rounded up to whole chunks, which is at most one
         iteration, or one part in `num_points`, more.
-      directory: where to write (see `RunFiles`); None writes nothing.
+      directory: where to write (see `RunFiles`), checkpoints included; None writes nothing.
+      resume: go on with the run in `directory`, if there is one; it must have been called with the same settings.
       num_points: most points of a curve, hence most chunks.
       eval_episodes: if positive, evaluate every final policy on so many fresh episodes.
       progress: True shows a bar (without a terminal, a line every ten seconds), False nothing; or a function that is
         called with a `Report` after every point.
       label: name of the run in progress, files and figures; None takes the names of agent and environment.
       until: called after every point with all rows so far; once it returns True, training stops early.
+      checkpoint_seconds: save after the first point that comes so many seconds after the last save, and at the end;
+        infinite: never.
+      keep: how many of the latest checkpoints stay.
+      best: the metric of whose interquartile mean over seeds the best saved checkpoint stays too.
+      memory_limit: GiB per device; seeds that need more are trained in batches.  None takes what the device has, where
+        it says so.
     Returns:
       A `RunResult`.
     Raises:
-      ValueError: keys that are no `[S]` typed keys, sizes below 1, a directory that already holds a run, or whatever
-        `OnPolicyAgent.init` and `evaluate` object to.
-      KeyboardInterrupt: after Ctrl-C, once the files are written.
+      ValueError: keys that are no `[S]` typed keys, sizes below 1, a directory that already holds a run (or, with
+        `resume`, a run with other settings or only damaged checkpoints), or whatever `OnPolicyAgent.init` and
+        `evaluate` object to.
+      KeyboardInterrupt: after Ctrl-C or SIGTERM, once everything is written.
     """
-    import pandas as pd
-
     check_keys(keys)
-    for name, size in (("total_steps", total_steps), ("num_points", num_points)):
+    for name, size in (("total_steps", total_steps), ("num_points", num_points), ("keep", keep)):
         if not isinstance(size, int) or size < 1:
             raise ValueError(f"{name}={size!r} is not allowed; give a whole number of at least 1.")
+    if resume and directory is None:
+        raise ValueError("resume=True needs the directory of the run to go on with: give directory=.")
     label = label or f"{type(agent).__name__} on {getattr(agent.env, 'name', agent.env)}"
-    directory = None if directory is None else require_free(directory)
     agent = as_arrays(agent)
     iterations = -(-total_steps // (agent.num_envs * agent.window))
     per_chunk = -(-iterations // num_points)
@@ -113,109 +133,147 @@ def run(
         "num_points": num_points,
         "iterations": chunks * per_chunk,
         "eval_episodes": eval_episodes,
+        "best": best,
         "keys": jax.random.key_data(keys).tolist(),
         "agent": describe(agent),
+        "policy": describe(agent.policy),
     }
-    with _display(progress) as show:
-        show(Report(label, 0, chunks, 0.0, 0.0, math.nan))
+    directory = None if directory is None else Path(directory)
+    if directory is not None:
+        require_same(directory, config) if resume else require_free(directory)
+    mine = seeds_of_process(len(keys))
+    with _display(progress) as show, _interrupts() as interrupted:
+        show(Report(label, 0, chunks, 0, 0.0, 0.0, math.nan))
         began = time.perf_counter()
-        programs = _compile(agent, keys, per_chunk, eval_episodes)
+        programs = compile_programs(agent, keys[mine], per_chunk, eval_episodes, memory_limit)
+        parts = [mine[i : i + programs.size] for i in range(0, len(mine), programs.size)]
+        alone = len(parts) == jax.process_count() == 1
+        config["seeds_at_a_time"] = programs.size
+        if directory is not None and not alone and jax.process_index() == 0:
+            claim(directory, config, resume=resume)
+        training = _Training(programs, chunks, per_chunk, interrupted, until, _Teller(show, label, len(parts) * chunks))
         compiled = time.perf_counter()
-        with _files(directory, config) as files, _interrupts() as interrupted:
-            state = programs.init(agent, keys)
-            points = []
-            for point in range(chunks):
-                state, metrics = programs.chunk(agent, state)
-                points.append(_rows(jax.device_get(metrics), point, iteration=(point + 1) * per_chunk))
-                if files is not None:
-                    files.append(points[-1])
-                seconds = time.perf_counter() - compiled
-                rate = points[-1]["valid_steps"].sum() / seconds
-                show(Report(label, point + 1, chunks, seconds, rate, finite_iqm(points[-1]["episode_return"])))
-                if interrupted.is_set() or (until is not None and until(pd.concat(points, ignore_index=True))):
-                    break
-            evaluation = {}
-            if programs.evaluate is not None and not interrupted.is_set():
-                evaluation = jax.device_get(programs.evaluate(agent, state, keys))
-            frame = pd.concat(points, ignore_index=True)
-            summary = summarise(frame, evaluation)
-            if files is not None:
-                files.finish(frame, summary)
+        results = []
+        for part in parts:
+            if interrupted.is_set() and results:
+                break
+            folder = directory if alone or directory is None else directory / part_name(part)
+            with (
+                nullcontext()
+                if folder is None
+                else Record(
+                    folder,
+                    config | {"seeds": part.tolist()},
+                    resume=resume,
+                    every=checkpoint_seconds,
+                    keep=keep,
+                    best=best,
+                ) as record
+            ):
+                results.append(training.train(keys, part, record))
+    state, frame, summary = _merge(results, programs.axes)
+    if directory is not None and len(parts) > 1 and jax.process_count() == 1:
+        write_results(directory, frame, summary, label)
     if interrupted.is_set():
-        where = "" if directory is None else f"; its files are in {directory}"
-        raise KeyboardInterrupt(f"{label} was stopped after {len(points)} of {chunks} points{where}")
+        where = "" if directory is None else f"; go on with resume=True (--resume), its files are in {directory}"
+        points = frame.groupby("seed").size().sum() // len(keys)
+        raise KeyboardInterrupt(f"{label} was stopped after {points} of {chunks} points{where}")
     seconds = time.perf_counter() - compiled
     return RunResult(state, frame, summary, directory, compiled - began, seconds, programs.axes)
 
 
-# One seed's part of the programs.  Being jitted they are traced once, however many programs are made of them.
+class _Teller:
+    """Counts what this call trains, and reports it."""
+
+    def __init__(self, show: Callable[[Report], None], label: str, total: int) -> None:
+        self._show, self._label, self._total = show, label, total
+        self._done = self._restored = self._steps = 0
+        self._began = time.perf_counter()
+
+    def restored(self, points: int) -> None:
+        self._done += points
+        self._restored += points
+
+    def trained(self, rows: pandas.DataFrame, before: pandas.DataFrame | None) -> None:
+        self._done += 1
+        self._steps += _valid_steps(rows) - (0 if before is None else _valid_steps(before))
+        seconds = time.perf_counter() - self._began
+        latest = finite_iqm(rows["episode_return"])
+        self._show(Report(self._label, self._done, self._total, self._restored, seconds, self._steps / seconds, latest))
 
 
-@jax.jit
-def init(agent: OnPolicyAgent, key: jax.Array) -> TrainState:
-    """The state at the start of one seed's training."""
-    return agent.init(key)
+def _valid_steps(rows: pandas.DataFrame) -> int:
+    return int(rows["valid_steps"].to_numpy().sum())
 
 
-@partial(jax.jit, static_argnums=2)
-def _chunk(agent: OnPolicyAgent, state: TrainState, iterations: int) -> tuple[TrainState, dict[str, jax.Array]]:
-    return advance(agent, state, iterations, num_points=1)
-
-
-def _evaluate(agent: OnPolicyAgent, state: TrainState, key: jax.Array, episodes: int) -> dict[str, jax.Array]:
-    return evaluate(agent, state, jax.random.fold_in(key, EVALUATION_STREAM), episodes)
+class _Part(NamedTuple):
+    state: TrainState
+    frame: pandas.DataFrame
+    summary: pandas.DataFrame
 
 
 @dataclass(frozen=True)
-class _Programs:
-    """Everything a run calls, compiled for all seeds, and the seed axes of the training state."""
+class _Training:
+    """How every batch of seeds is trained."""
 
-    init: Callable[..., TrainState]
-    chunk: Callable[..., tuple[TrainState, dict[str, jax.Array]]]
-    evaluate: Callable[..., dict[str, jax.Array]] | None
-    axes: Any
+    programs: Programs
+    chunks: int
+    per_chunk: int
+    interrupted: threading.Event
+    until: Callable[[pandas.DataFrame], bool] | None
+    teller: _Teller
+
+    def train(self, keys: jax.Array, seeds: np.ndarray, record: Record | None) -> _Part:
+        """Train some of the seeds, from the start or from what was saved of them."""
+        import pandas as pd
+
+        programs = self.programs
+        keys = keys[np.resize(seeds, programs.size)]  # the last batch is filled up with seeds that are then left out
+        points: list[pandas.DataFrame] = []
+        saved = None if record is None else record.restore(programs.like)
+        if saved is None:
+            state = programs.init(keys)
+        else:
+            state, points = programs.place(saved[0]), saved[1]
+            self.teller.restored(len(points))
+        while len(points) < self.chunks and not self._enough(points):
+            state, metrics = programs.chunk(state)
+            iteration = (len(points) + 1) * self.per_chunk
+            points.append(_rows(jax.device_get(metrics), seeds, len(points), iteration))
+            if record is not None:
+                record.add(points, state)
+            self.teller.trained(points[-1], points[-2] if len(points) > 1 else None)
+        if record is not None:
+            record.save(points, state)
+        evaluation = {}
+        if programs.evaluate is not None and not self.interrupted.is_set():
+            evaluation = jax.device_get(programs.evaluate(state, keys))
+        frame = pd.concat(points, ignore_index=True)
+        summary = summarise(frame, {name: values[: len(seeds)] for name, values in evaluation.items()})
+        if record is not None:
+            record.finish(frame, summary)
+        if len(seeds) < programs.size:
+            state = over_axes(lambda leaf: leaf[: len(seeds)], programs.axes, state)
+        return _Part(state, frame, summary)
+
+    def _enough(self, points: list[pandas.DataFrame]) -> bool:
+        import pandas as pd
+
+        if self.interrupted.is_set() and points:
+            return True
+        return self.until is not None and bool(points) and self.until(pd.concat(points, ignore_index=True))
 
 
-def _compile(agent: OnPolicyAgent, keys: jax.Array, iterations: int, eval_episodes: int) -> _Programs:
-    axes = seed_axes(lambda key: _chunk(agent, init(agent, key), iterations)[0], keys)
-    begin = jax.jit(jax.vmap(init, (None, 0), axes))
-    chunk = jax.vmap(lambda agent, state: _chunk(agent, state, iterations), (None, axes), (axes, 0))
-    final = jax.vmap(partial(_evaluate, episodes=eval_episodes), (None, axes, 0))
-    state = jax.eval_shape(begin, agent, keys)
-    return _Programs(
-        init=begin.lower(agent, keys).compile(CALLED_ONCE),
-        chunk=jax.jit(chunk, donate_argnums=1).lower(agent, state).compile(),
-        evaluate=jax.jit(final).lower(agent, state, keys).compile(CALLED_ONCE) if eval_episodes else None,
-        axes=axes,
-    )
+def _merge(parts: list[_Part], axes: Any) -> _Part:
+    """The batches of seeds as one; with more than one, the states come to the host."""
+    import pandas as pd
 
-
-def seed_axes(state_of: Callable[[jax.Array], TrainState], keys: jax.Array) -> Any:
-    """For every leaf of the state of many seeds: 0 where seeds differ, None where they share one value.
-
-    Shared are the counters that a `lax.cond` reads (they must not become one per seed, or the branch becomes a select),
-    and whatever else training does not make depend on the key.  Found by tracing: vmap itself is asked.
-
-    Args:
-      state_of: key -> state, after the training loop: what is constant at first may depend on the seed later.
-      keys: `[S]` typed random keys.
-    Returns:
-      A state of 0 and None, which `vmap` takes as `in_axes` and `out_axes`.
-    """
-    found = []
-
-    @custom_vmap
-    def witness(state: TrainState) -> TrainState:
-        return state
-
-    @witness.def_vmap
-    def note(axis_size: int, in_batched: list[Any], state: TrainState) -> tuple[TrainState, Any]:
-        del axis_size
-        found.append(in_batched[0])
-        return state, in_batched[0]
-
-    jax.eval_shape(jax.vmap(lambda key: witness(state_of(key))), keys)
-    return jax.tree.map(lambda batched: 0 if batched else None, found[0])
+    if len(parts) == 1:
+        return parts[0]
+    host = jax.local_devices(backend="cpu")[0]
+    state = over_axes(jnp.concatenate, axes, *(jax.device_put(part.state, host) for part in parts))
+    frame = pd.concat([part.frame for part in parts], ignore_index=True)
+    return _Part(state, frame, pd.concat([part.summary for part in parts], ignore_index=True))
 
 
 def summarise(frame: pandas.DataFrame, evaluation: dict[str, np.ndarray]) -> pandas.DataFrame:
@@ -236,12 +294,11 @@ def check_keys(keys: jax.Array) -> None:
         )
 
 
-def _rows(metrics: dict[str, np.ndarray], point: int, *, iteration: int) -> pandas.DataFrame:
-    """One point of all seeds; metrics are `[S, 1]`."""
+def _rows(metrics: dict[str, np.ndarray], seeds: np.ndarray, point: int, iteration: int) -> pandas.DataFrame:
+    """One point of all seeds; metrics are `[size, 1]`, and those behind the last seed are left out."""
     import pandas as pd
 
-    columns = {name: metrics[name][:, 0] for name in (*COUNTERS, *metrics)}
-    seeds = np.arange(len(columns["episodes"]))
+    columns = {name: metrics[name][: len(seeds), 0] for name in (*COUNTERS, *metrics)}
     return pd.DataFrame({"seed": seeds, "point": point, "iteration": iteration, **columns})
 
 
@@ -251,26 +308,27 @@ def _display(progress: bool | Callable[[Report], None]) -> AbstractContextManage
     return Progress() if progress else nullcontext(lambda report: None)
 
 
-def _files(directory: str | Path | None, config: dict[str, Any]) -> AbstractContextManager[RunFiles | None]:
-    return nullcontext() if directory is None else RunFiles(directory, config)
-
-
 @contextmanager
 def _interrupts() -> Iterator[threading.Event]:
-    """Turn the first Ctrl-C into an event, so that a chunk is never cut; the second one acts as usual."""
+    """Turn the first Ctrl-C or SIGTERM into an event, so that a chunk is never cut; the second one acts as usual."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event
         return
-    usual = signal.getsignal(signal.SIGINT)
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
 
     def note(number: int, frame: Any) -> None:
         del number, frame
         event.set()
-        signal.signal(signal.SIGINT, usual)
+        restore()
 
-    signal.signal(signal.SIGINT, note)
+    for number in usual:
+        signal.signal(number, note)
     try:
         yield event
     finally:
-        signal.signal(signal.SIGINT, usual)
+        restore()

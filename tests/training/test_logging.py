@@ -18,7 +18,7 @@ def test_lines_tell_rate_and_time_left(monkeypatch, capsys):
     monkeypatch.setattr(logging.time, "monotonic", lambda: next(clock))
     with Progress(runs=2) as progress:
         for done in range(5):
-            progress(Report("rudder", done, 4, seconds=30.0 * done, rate=12345.6, episode_return=0.5))
+            progress(Report("rudder", done, 4, 0, seconds=30.0 * done, rate=12345.6, episode_return=0.5))
     lines = capsys.readouterr().err.splitlines()
     assert 1 < len(lines) < 5, "one line every ten seconds, not every report"
     assert all("rudder" in line and "12,346 steps/s  return 0.5" in line for line in lines[1:])

@@ -50,7 +50,7 @@ def finished(tmp_path_factory):
     """One run, what it reported, what it compiled, and its programs for the other tests."""
     agent, directory = small_agent(), tmp_path_factory.mktemp("runs") / "probe"
     reports, messages, programs = [], [], []
-    compile_programs = MODULE._compile
+    compile_programs = MODULE.compile_programs
 
     class Listener(logging.Handler):
         def emit(self, record):
@@ -63,7 +63,7 @@ def finished(tmp_path_factory):
     listener = Listener()
     logging.getLogger("jax").addHandler(listener)
     patch = pytest.MonkeyPatch()
-    patch.setattr(MODULE, "_compile", remember)
+    patch.setattr(MODULE, "compile_programs", remember)
     with jax.log_compiles():
         result = run(
             agent,
@@ -83,7 +83,7 @@ def finished(tmp_path_factory):
 @pytest.fixture
 def compiled(finished, monkeypatch):
     """Lets `run` find its programs compiled."""
-    monkeypatch.setattr(MODULE, "_compile", lambda *arguments: finished[4])
+    monkeypatch.setattr(MODULE, "compile_programs", lambda *arguments: finished[4])
 
 
 def test_chunks_are_the_same_training_as_one_program(finished):
@@ -170,7 +170,7 @@ def test_interrupt_ends_after_the_chunk_with_files_intact(finished, compiled, tm
             os.kill(os.getpid(), signal.SIGINT)
 
     usual = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt, match="stopped after 2 of 4 points; its files are in"):
+    with pytest.raises(KeyboardInterrupt, match=r"stopped after 2 of 4 points; go on with resume=True"):
         run(finished[0], KEYS, ITERATIONS * 4, directory=tmp_path, num_points=POINTS, eval_episodes=6, progress=stop)
     assert signal.getsignal(signal.SIGINT) is usual
     expected = finished[1].frame.query("point < 2")

@@ -1,0 +1,156 @@
+"""The compiled programs of a run: start, train a chunk, evaluate; for a batch of seeds on all devices of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+from jax.custom_batching import custom_vmap
+from jax.sharding import Mesh
+
+from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
+from jaxcredit.training.mesh import local_mesh, over_seeds, place, seeds_that_fit
+from jaxcredit.training.sweep import EVALUATION_STREAM
+from jaxcredit.training.train import advance, evaluate
+
+# most of the time that compiling takes goes into making programs fast; those that are called once need not be
+CALLED_ONCE: Any = {"xla_backend_optimization_level": 1}
+
+Metrics = dict[str, jax.Array]
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Everything a run calls, compiled for `size` seeds.
+
+    Attributes:
+      init: keys -> state.
+      chunk: state -> (state, metrics `[size, 1]`); uses its argument up.
+      evaluate: (state, keys) -> metrics `[size]`, or None.
+      axes: the seed axis of every leaf of the state, see `seed_axes`.
+      like: the shapes of the state.
+      mesh: the devices.
+      size: seeds trained at a time.
+    """
+
+    init: Callable[[jax.Array], TrainState]
+    chunk: Callable[[TrainState], tuple[TrainState, Metrics]]
+    evaluate: Callable[[TrainState, jax.Array], Metrics] | None
+    axes: Any
+    like: TrainState
+    mesh: Mesh
+    size: int
+
+    def place(self, state: TrainState) -> TrainState:
+        """Lay a state that comes from the host over the devices."""
+        return place(state, self.mesh, self.axes)
+
+
+def compile_programs(
+    agent: OnPolicyAgent, keys: jax.Array, iterations: int, eval_episodes: int, memory_limit: float | None
+) -> Programs:
+    """Compile for as many of the seeds as fit into memory at a time.
+
+    Args:
+      agent: what to train.
+      keys: typed random keys `[S]`.
+      iterations: length of a chunk.
+      eval_episodes: episodes of the final evaluation; 0: none.
+      memory_limit: GiB per device, see `seeds_that_fit`.
+    """
+    mesh = local_mesh()
+    agent = jax.tree.map(lambda x: place(x, mesh, None), agent)
+    axes = seed_axes(lambda key: _chunk(agent, init(agent, key), iterations)[0], keys)
+    start = over_seeds(jax.vmap(init, (None, 0), axes), mesh, (None, 0), axes)
+    train = jax.vmap(lambda agent, state: _chunk(agent, state, iterations), (None, axes), (axes, 0))
+    train = jax.jit(over_seeds(train, mesh, (None, axes), (axes, 0)), donate_argnums=1)
+    final = jax.vmap(partial(_evaluate, episodes=eval_episodes), (None, axes, 0))
+    final = jax.jit(over_seeds(final, mesh, (None, axes, 0), 0))
+
+    def shapes(size: int) -> tuple[Any, TrainState]:
+        some = jax.ShapeDtypeStruct((size,), keys.dtype)
+        return place(some, mesh, 0), place(jax.eval_shape(start, agent, some), mesh, axes)
+
+    size = -(-len(keys) // mesh.size) * mesh.size
+    chunk = train.lower(agent, shapes(size)[1]).compile()
+    fitting = seeds_that_fit(len(keys), _bytes(chunk), mesh.size, memory_limit)
+    if fitting < size:
+        size = fitting
+        chunk = train.lower(agent, shapes(size)[1]).compile()
+    some, like = shapes(size)
+    begin = jax.jit(start).lower(agent, some).compile(CALLED_ONCE)
+    judge = final.lower(agent, like, some).compile(CALLED_ONCE) if eval_episodes else None
+    return Programs(
+        init=lambda keys: begin(agent, place(keys, mesh, 0)),
+        chunk=lambda state: chunk(agent, state),
+        evaluate=None if judge is None else lambda state, keys: judge(agent, state, place(keys, mesh, 0)),
+        axes=axes,
+        like=like,
+        mesh=mesh,
+        size=size,
+    )
+
+
+def _bytes(program: Any) -> int:
+    """Memory of one device while the program runs."""
+    use = program.memory_analysis()
+    aliased = use.alias_size_in_bytes
+    return use.argument_size_in_bytes + use.output_size_in_bytes - aliased + use.temp_size_in_bytes
+
+
+# One seed's part of the programs.  Being jitted they are traced once, however many programs are made of them.
+
+
+@jax.jit
+def init(agent: OnPolicyAgent, key: jax.Array) -> TrainState:
+    """The state at the start of one seed's training."""
+    return agent.init(key)
+
+
+@partial(jax.jit, static_argnums=2)
+def _chunk(agent: OnPolicyAgent, state: TrainState, iterations: int) -> tuple[TrainState, Metrics]:
+    return advance(agent, state, iterations, num_points=1)
+
+
+def _evaluate(agent: OnPolicyAgent, state: TrainState, key: jax.Array, episodes: int) -> Metrics:
+    return evaluate(agent, state, jax.random.fold_in(key, EVALUATION_STREAM), episodes)
+
+
+def seed_axes(state_of: Callable[[jax.Array], TrainState], keys: jax.Array) -> Any:
+    """For every leaf of the state of many seeds: 0 where seeds differ, None where they share one value.
+
+    Shared are the counters that a `lax.cond` reads (they must not become one per seed, or the branch becomes a select),
+    and whatever else training does not make depend on the key.  Found by tracing: vmap itself is asked.
+
+    Args:
+      state_of: key -> state, after the training loop: what is constant at first may depend on the seed later.
+      keys: `[S]` typed random keys.
+    Returns:
+      A state of 0 and None, which `vmap` takes as `in_axes` and `out_axes`.
+    """
+    found = []
+
+    @custom_vmap
+    def witness(state: TrainState) -> TrainState:
+        return state
+
+    @witness.def_vmap
+    def note(axis_size: int, in_batched: list[Any], state: TrainState) -> tuple[TrainState, Any]:
+        del axis_size
+        found.append(in_batched[0])
+        return state, in_batched[0]
+
+    jax.eval_shape(jax.vmap(lambda key: witness(state_of(key))), keys)
+    return jax.tree.map(lambda batched: 0 if batched else None, found[0])
+
+
+def over_axes(function: Callable[..., Any], axes: Any, *states: Any) -> Any:
+    """Apply a function to the leaves that have a seed axis; the others are the first state's."""
+
+    def apply(axis: int | None, *leaves: Any) -> Any:
+        return leaves[0] if axis is None else function(*leaves)
+
+    return jax.tree.map(apply, axes, *states, is_leaf=lambda x: x is None)
