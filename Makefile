@@ -32,7 +32,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: setup
 	@echo "== Training: GAE, GAE with memory, Monte Carlo and RUDDER on DelayedKeyToDoor, 32 seeds each"
 	@rm -rf runs/demo
-	@$(BIN)/jaxcredit compare --env DelayedKeyToDoor --credits gae gae+gru montecarlo rudder --seeds 32 \
+	@$(BIN)/jaxcredit compare --env DelayedKeyToDoor --env-params event_cost=4 \
+	  --credits gae gae+gru montecarlo rudder --seeds 32 \
 	  --settings experiments/results/delayed_key_to_door/settings.json --directory runs/demo
 
 test: setup

@@ -12,6 +12,7 @@ from jaxcredit.core.mdp import TabularMDP
 from jaxcredit.core.recurrence import backward_recurrence, forward_recurrence
 from jaxcredit.core.statistics import ScaleReward
 from jaxcredit.core.trajectory import Trajectory
+from jaxcredit.networks.policy import Policy
 from jaxcredit.redistribution.rudder import RUDDER, redistribute_differences, return_loss
 from jaxcredit.time_centric.action_values import n_step_expected_sarsa, n_step_q_learning, n_step_sarsa
 from jaxcredit.time_centric.off_policy import VTrace, retrace, vtrace
@@ -29,6 +30,7 @@ from jaxcredit.time_centric.returns import (
 from jaxcredit.time_centric.traces import FeatureStep, TraceState, init_trace, mark_trace, online_td_lambda
 from jaxcredit.training.compare import Comparison, CreditTrace, compare, credit_trace
 from jaxcredit.training.logging import Report
+from jaxcredit.training.record import load_policy
 from jaxcredit.training.run import RunResult, run
 from jaxcredit.training.sweep import as_arrays, field_at, leaf_paths, replace_at, sweep
 from jaxcredit.training.train import advance, evaluate, train
@@ -49,6 +51,7 @@ __all__ = [
     "MonteCarlo",
     "NStep",
     "OnPolicyAgent",
+    "Policy",
     "Report",
     "RunResult",
     "ScaleReward",
@@ -72,6 +75,7 @@ __all__ = [
     "init_trace",
     "lambda_returns",
     "leaf_paths",
+    "load_policy",
     "mark_trace",
     "n_step_expected_sarsa",
     "n_step_q_learning",

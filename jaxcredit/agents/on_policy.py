@@ -18,6 +18,7 @@ from jaxcredit.core.statistics import Mean, RunningMoments
 from jaxcredit.core.trajectory import Trajectory, masked_mean, standardise
 from jaxcredit.networks.actor_critic import ActorCritic, distribution_parameters
 from jaxcredit.networks.mlp import flatten_observation
+from jaxcredit.networks.policy import apply_normalised, into_bounds
 from jaxcredit.time_centric.returns import GAE
 
 Metrics = dict[str, Mean]
@@ -268,9 +269,7 @@ class OnPolicyAgent(Frozen):
 
     def apply(self, params: Any, moments: RunningMoments | None, carry: Any, observation: Any, first: jax.Array) -> Any:
         """The network on observations `[T, B, ...]`, normalised if the agent says so."""
-        if moments is not None:
-            observation = moments.normalise(flatten_observation(observation, 2))
-        return self.policy.apply(params, carry, observation, first)
+        return apply_normalised(self.policy, params, moments, carry, observation, first)
 
     def act(self, params: Any, moments: RunningMoments | None) -> Any:
         """The sampling policy: (key, carry, observation, first) -> (carry, action), all `[B, ...]`."""
@@ -287,13 +286,19 @@ class OnPolicyAgent(Frozen):
 
         The trajectory keeps the unclipped action, so log-probabilities are exact at the bounds.
         """
-        if self.is_discrete:
+        if self.bounds is None:
             return action
+        low, high = self.bounds
+        return into_bounds(action.reshape(action.shape[0], *low.shape), low, high)
+
+    @property
+    def bounds(self) -> tuple[jax.Array, jax.Array] | None:
+        """Least and greatest continuous action; None for discrete actions."""
+        if self.is_discrete:
+            return None
         space = self.env.action_space(self.env_params)
-        low, high = jnp.broadcast_arrays(jnp.asarray(space.low), jnp.asarray(space.high))
-        bounded = jnp.isfinite(low) & jnp.isfinite(high)
-        centre, half = jnp.where(bounded, (low + high) / 2, 0), jnp.where(bounded, (high - low) / 2, 1)
-        return jnp.clip(centre + half * action.reshape(action.shape[0], *space.shape), low, high)
+        shape = tuple(space.shape)
+        return jnp.broadcast_to(jnp.asarray(space.low), shape), jnp.broadcast_to(jnp.asarray(space.high), shape)
 
     def context(self, params: Any) -> Context:
         return Context(env=self.env, env_params=self.env_params, policy=self.policy, policy_params=params)

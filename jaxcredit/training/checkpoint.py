@@ -28,10 +28,12 @@ class Checkpoint(NamedTuple):
     Attributes:
       point: how many points of the curve were reached.
       arrays: every array by its name.
+      by_seed: names of the arrays whose axis 0 are the seeds.
     """
 
     point: int
     arrays: Arrays
+    by_seed: list[str]
 
 
 class Checkpoints:
@@ -64,7 +66,7 @@ class Checkpoints:
             ),
         )
 
-    def save(self, point: int, arrays: Arrays, score: float) -> None:
+    def save(self, point: int, arrays: Arrays, by_seed: list[str], score: float) -> None:
         """Begin to write; returns once the arrays may change again."""
         checksums = {name: _checksum(x) for name, x in arrays.items()}
         self._manager.save(
@@ -72,7 +74,7 @@ class Checkpoints:
             args=self._args.Composite(
                 # Orbax refuses arrays without elements; the shape of such a one says all about it
                 state=self._args.StandardSave({name: x for name, x in arrays.items() if x.size}),
-                info=self._args.JsonSave({"checksums": checksums}),
+                info=self._args.JsonSave({"checksums": checksums, "by_seed": by_seed}),
             ),
             metrics={"score": -math.inf if math.isnan(score) else float(score)},
         )
@@ -151,7 +153,7 @@ def read(directory: Path, point: int) -> Checkpoint:
         raise ValueError(f"The checkpoint {path} cannot be read ({reason:.200}).") from error
     if wrong or missing:
         raise ValueError(f"The checkpoint {path} is damaged ({', '.join((wrong + missing)[:3])}).")
-    return Checkpoint(point, arrays)
+    return Checkpoint(point, arrays, saved["info"]["by_seed"])
 
 
 # Names for the arrays of a pytree ----------------------------------------------------------------------------------
@@ -159,7 +161,7 @@ def read(directory: Path, point: int) -> Checkpoint:
 
 def named_arrays(tree: Any) -> Arrays:
     """Copies of all leaves on the host, by their path, for example `params.params.actor.kernel`."""
-    return {name: np.array(_raw(leaf)) for name, leaf in _named_leaves(tree)}
+    return {name: np.array(_raw(leaf)) for name, leaf in named_leaves(tree)}
 
 
 def from_named_arrays(like: Any, arrays: Arrays) -> Any:
@@ -168,7 +170,7 @@ def from_named_arrays(like: Any, arrays: Arrays) -> Any:
     Raises:
       ValueError: names, shapes or dtypes differ.
     """
-    names = dict(_named_leaves(like))
+    names = dict(named_leaves(like))
     wanted = {name: jax.eval_shape(_raw, leaf) for name, leaf in names.items()}
     have = arrays | {name: np.zeros(x.shape, x.dtype) for name, x in wanted.items() if not np.prod(x.shape)}
     odd = sorted(wanted.keys() ^ have.keys()) or [
@@ -180,7 +182,8 @@ def from_named_arrays(like: Any, arrays: Arrays) -> Any:
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
-def _named_leaves(tree: Any) -> list[tuple[str, Any]]:
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+    """All leaves with their names."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf) for path, leaf in leaves]
 
@@ -210,7 +213,7 @@ def _checksum(x: np.ndarray) -> int:
     if not x.size:
         return EMPTY
     form = zlib.crc32(f"{x.dtype} {x.shape}".encode())
-    return zlib.crc32(memoryview(np.ascontiguousarray(x).reshape(-1).view(np.uint8)), form)
+    return zlib.crc32(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data, form)
 
 
 def _score(metrics: Any) -> float:

@@ -280,7 +280,12 @@ def describe(x: Any) -> Any:
         return str(x)
     if x is None or isinstance(x, bool | int | float | str):
         return x
-    return getattr(x, "__qualname__", type(x).__qualname__)
+    if isinstance(x, type) or callable(x) or not hasattr(x, "__dict__"):
+        return getattr(x, "__qualname__", type(x).__qualname__)
+    plain = {
+        name: value for name, value in vars(x).items() if value is None or isinstance(value, bool | int | float | str)
+    }
+    return {"type": type(x).__qualname__} | describe(plain)
 
 
 def finite_iqm(values: Any) -> float:

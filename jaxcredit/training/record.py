@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
+import jax.numpy as jnp
+from flax.traverse_util import unflatten_dict
+
+from jaxcredit.core.statistics import RunningMoments
+from jaxcredit.networks.actor_critic import ActorCritic
+from jaxcredit.networks.policy import Policy
 from jaxcredit.training import checkpoint
-from jaxcredit.training.checkpoint import FOLDER, Checkpoints, from_named_arrays, named_arrays
-from jaxcredit.training.logging import INDEX, RunFiles, finite_iqm
+from jaxcredit.training.checkpoint import FOLDER, Checkpoints, from_named_arrays, named_arrays, named_leaves
+from jaxcredit.training.logging import CONFIG, INDEX, RunFiles, finite_iqm
 
 if TYPE_CHECKING:
     import pandas
 
+    from jaxcredit.agents.on_policy import OnPolicyAgent
+
 State = TypeVar("State")
 STATE, CURVES = "state.", "curves."
+
+
+class Saving(NamedTuple):
+    """When a run is saved.
+
+    Attributes:
+      resume: go on with what is there, if anything is.
+      every: seconds between checkpoints; infinite: none are written.
+      keep: how many of the latest checkpoints stay.
+      best: the metric by which one more stays.
+    """
+
+    resume: bool
+    every: float
+    keep: int
+    best: str
 
 
 class Record:
@@ -25,21 +50,19 @@ class Record:
     Args:
       directory: the folder.
       config: what `config.json` holds.
-      resume: go on with what is there, if anything is.
-      every: seconds between checkpoints; infinite: none are written.
-      keep: how many of the latest checkpoints stay.
-      best: the metric by which one more stays.
+      saving: when to save.
+      axes: the seed axis of every leaf of the state.
     Raises:
       ValueError: the folder holds a run (resume: of other settings, or whose checkpoints are all damaged).
     """
 
-    def __init__(
-        self, directory: Path, config: dict[str, Any], *, resume: bool, every: float, keep: int, best: str
-    ) -> None:
-        self._saved = checkpoint.newest(directory / FOLDER) if resume else None
-        self._files = RunFiles(directory, config, resume=resume)
-        self._checkpoints = Checkpoints(directory / FOLDER, keep) if every < math.inf else None
-        self._every, self._best = every, best
+    def __init__(self, directory: Path, config: dict[str, Any], saving: Saving, axes: Any) -> None:
+        folder = directory / FOLDER
+        self._saved = checkpoint.newest(folder) if saving.resume else None
+        self._files = RunFiles(directory, config, resume=saving.resume)
+        self._checkpoints = Checkpoints(folder, saving.keep) if saving.every < math.inf else None
+        self._saving = saving
+        self._by_seed = [STATE + name for name, _ in named_leaves(axes)]
         self._last_time, self._last_point = time.monotonic(), self._saved.point if self._saved else 0
 
     def __enter__(self) -> Record:
@@ -68,7 +91,7 @@ class Record:
     def add(self, points: Sequence[pandas.DataFrame], state: Any) -> None:
         """Write the latest point, and a checkpoint if it is time."""
         self._files.append(points[-1])
-        if time.monotonic() - self._last_time >= self._every:
+        if time.monotonic() - self._last_time >= self._saving.every:
             self.save(points, state)
 
     def save(self, points: Sequence[pandas.DataFrame], state: Any) -> None:
@@ -80,11 +103,69 @@ class Record:
         frame = pd.concat(points, ignore_index=True)
         curves = {CURVES + str(name): column.to_numpy(copy=True) for name, column in frame.items()}
         arrays = {STATE + name: x for name, x in named_arrays(state).items()}
-        self._checkpoints.save(len(points), arrays | curves, finite_iqm(points[-1][self._best]))
+        self._checkpoints.save(len(points), arrays | curves, self._by_seed, finite_iqm(points[-1][self._saving.best]))
         self._last_time, self._last_point = time.monotonic(), len(points)
 
     def finish(self, frame: pandas.DataFrame, summary: pandas.DataFrame) -> None:
         self._files.finish(frame, summary)
+
+
+def load_policy(
+    directory: str | Path,
+    *,
+    seed: int = 0,
+    which: Literal["best", "latest"] = "best",
+    agent: OnPolicyAgent | None = None,
+) -> Policy:
+    """The policy of one seed of a run, for use elsewhere: `load_policy("runs/x")(key, observation)`.
+
+    Args:
+      directory: what `run` wrote.
+      seed: which of its seeds.
+      which: of the checkpoint with the best metric over seeds, or of the latest one.
+      agent: the agent that was trained, where its network is one of your own, which no file describes.
+    Returns:
+      A `Policy`: a pytree of arrays, and pure.
+    Raises:
+      ValueError: nothing there, no such seed, a damaged checkpoint, or a network that needs `agent`.
+    """
+    folder, place = _folder_of(Path(directory), seed)
+    if which not in ("best", "latest"):
+        raise ValueError(f"which={which!r} is not known; choose best or latest.")
+    points = checkpoint.points(folder / FOLDER)
+    if not points:
+        raise ValueError(f"{folder} holds no checkpoint (a run with checkpoint_seconds=inf writes none).")
+    found = checkpoint.best(folder / FOLDER) if which == "best" else checkpoint.read(folder / FOLDER, points[-1])
+    arrays = {name: x[place] if name in found.by_seed else x for name, x in found.arrays.items()}
+    described = json.loads((folder / CONFIG).read_text())["policy"]
+    moments = {name: jnp.asarray(x) for name, x in _without_prefix(STATE + "moments.", arrays).items()}
+    bounds = described["bounds"]
+    return Policy(
+        params=unflatten_dict(_without_prefix(STATE + "params.", arrays), sep="."),
+        moments=RunningMoments(**moments) if moments else None,
+        bounds=None if bounds is None else (jnp.asarray(bounds[0]), jnp.asarray(bounds[1])),
+        network=_network(described["network"]) if agent is None else agent.policy,
+    )
+
+
+def _folder_of(directory: Path, seed: int) -> tuple[Path, int]:
+    """The folder that holds a seed, and its place among the seeds there."""
+    known: list[int] = []
+    for config in [directory / CONFIG, *sorted(directory.glob(f"seeds_*/{CONFIG}"))]:
+        seeds = json.loads(config.read_text()).get("seeds", []) if config.exists() else []
+        if seed in seeds:
+            return config.parent, seeds.index(seed)
+        known += seeds
+    if not known:
+        raise ValueError(f"{directory} holds no run: name a directory that `run` or `jaxcredit train` wrote.")
+    raise ValueError(f"{directory} has no seed {seed}; it has {min(known)} to {max(known)}.")
+
+
+def _network(described: dict[str, Any]) -> ActorCritic:
+    if described["type"] != ActorCritic.__name__:
+        raise ValueError(f"The network is a {described['type']}, which no file describes: give load_policy(agent=...).")
+    fields = {name: described[name] for name in ("actions", "continuous", "memory")}
+    return ActorCritic(hidden=tuple(described["hidden"]), **fields)
 
 
 def _without_prefix(prefix: str, arrays: checkpoint.Arrays) -> checkpoint.Arrays:

@@ -30,7 +30,7 @@ from jaxcredit.training.logging import (
 )
 from jaxcredit.training.mesh import seeds_of_process
 from jaxcredit.training.programs import Programs, compile_programs, over_axes
-from jaxcredit.training.record import Record
+from jaxcredit.training.record import Record, Saving
 from jaxcredit.training.sweep import as_arrays
 from jaxcredit.training.train import COUNTERS
 
@@ -136,11 +136,12 @@ def run(
         "best": best,
         "keys": jax.random.key_data(keys).tolist(),
         "agent": describe(agent),
-        "policy": describe(agent.policy),
+        "policy": {"network": describe(agent.policy), "bounds": describe(agent.bounds)},
     }
     directory = None if directory is None else Path(directory)
     if directory is not None:
         require_same(directory, config) if resume else require_free(directory)
+    saving = Saving(resume, checkpoint_seconds, keep, best)
     mine = seeds_of_process(len(keys))
     with _display(progress) as show, _interrupts() as interrupted:
         show(Report(label, 0, chunks, 0, 0.0, 0.0, math.nan))
@@ -158,18 +159,7 @@ def run(
             if interrupted.is_set() and results:
                 break
             folder = directory if alone or directory is None else directory / part_name(part)
-            with (
-                nullcontext()
-                if folder is None
-                else Record(
-                    folder,
-                    config | {"seeds": part.tolist()},
-                    resume=resume,
-                    every=checkpoint_seconds,
-                    keep=keep,
-                    best=best,
-                ) as record
-            ):
+            with _record(folder, config | {"seeds": part.tolist()}, saving, programs.axes) as record:
                 results.append(training.train(keys, part, record))
     state, frame, summary = _merge(results, programs.axes)
     if directory is not None and len(parts) > 1 and jax.process_count() == 1:
@@ -306,6 +296,12 @@ def _display(progress: bool | Callable[[Report], None]) -> AbstractContextManage
     if callable(progress):
         return nullcontext(progress)
     return Progress() if progress else nullcontext(lambda report: None)
+
+
+def _record(
+    folder: Path | None, config: dict[str, Any], saving: Saving, axes: Any
+) -> AbstractContextManager[Record | None]:
+    return nullcontext() if folder is None else Record(folder, config, saving, axes)
 
 
 @contextmanager
