@@ -44,6 +44,7 @@ from jaxcredit.training.logging import (
     show_interval,
     spinner,
 )
+from jaxcredit.training.mesh import join_processes, under_slurm
 from jaxcredit.training.run import run
 from jaxcredit.training.sweep import field_at
 
@@ -175,20 +176,45 @@ def list_(name: str | None = None, /) -> None:
             print_table("Defaults (--set PATH=VALUE)", [(prefix + field, value) for field, value in _fields(member)])
 
 
-def train(setup: Setup, credit: str = "gae", total_steps: int = 100_000) -> None:
-    """Train an agent with many seeds at once, and evaluate it.
+def train(
+    setup: Setup,
+    credit: str = "gae",
+    total_steps: int = 100_000,
+    resume: bool = False,
+    checkpoint_seconds: float = 60.0,
+    memory_limit: float | None = None,
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process: int | None = None,
+) -> None:
+    """Train an agent with many seeds at once, on all devices, and evaluate it.
 
     Args:
       setup: what is trained, and how often.
       credit: NAME, NAME+gru or module:object.
       total_steps: environment steps per seed.
+      resume: go on with the run in --directory, if there is one; give the same settings again.
+      checkpoint_seconds: time between checkpoints (written only with --directory); inf writes none.
+      memory_limit: GiB per device; seeds that need more are trained in batches.
+      coordinator: HOST:PORT of process 0, where several processes share the seeds; under SLURM nothing need be given.
+      processes: how many there are.
+      process: which of them this is, from 0.
     """
+    if under_slurm() or (coordinator, processes, process) != (None, None, None):
+        join_processes(coordinator, processes, process)
     result = run(
-        setup.build(credit), setup.keys, total_steps, directory=setup.directory, eval_episodes=setup.eval_episodes
+        setup.build(credit),
+        setup.keys,
+        total_steps,
+        directory=setup.directory,
+        resume=resume,
+        eval_episodes=setup.eval_episodes,
+        checkpoint_seconds=checkpoint_seconds,
+        memory_limit=memory_limit,
     )
     names = [name for name in result.summary.columns if name.startswith("eval.")]
     rows = [(name.removeprefix("eval."), show_interval(finite_interval(result.summary[name]))) for name in names]
-    print_table(f"Final evaluation of {setup.seeds} seeds: interquartile mean [95 % interval]", rows)
+    print_table(f"Final evaluation of {len(result.summary)} seeds: interquartile mean [95 % interval]", rows)
     print(f"compiled in {result.compile_seconds:.1f} s, ran in {result.run_seconds:.1f} s")
 
 

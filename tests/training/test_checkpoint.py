@@ -1,0 +1,251 @@
+"""Saved runs: killed at any instant and called again they end as if nothing had happened, and damage is noticed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+import jaxcredit as jc
+from jaxcredit.training import checkpoint
+from jaxcredit.training.checkpoint import FOLDER, Checkpoints, from_named_arrays, named_arrays
+from jaxcredit.training.logging import describe
+from jaxcredit.training.run import RunResult
+from tests.support.own_process import environment
+from tests.support.resumed_run import KEYS, SETTINGS, agent_with_everything, run_it
+
+
+def same(one, other):
+    """Whether two pytrees hold the same bits."""
+    one, other = named_arrays(one), named_arrays(other)
+    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once():
+    """All runs of the same settings share their programs."""
+    module, programs = sys.modules[RunResult.__module__], {}
+    compile_programs = module.compile_programs
+
+    def remember(agent, keys, *rest):
+        settings = json.dumps([describe(agent), jax.random.key_data(keys).tolist(), *rest])
+        if settings not in programs:
+            programs[settings] = compile_programs(agent, keys, *rest)
+        return programs[settings]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "compile_programs", remember)
+        yield
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, compiled_once):
+    return run_it(tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture
+def copy(uninterrupted, tmp_path):
+    """A finished run to be damaged, without what is made at the end."""
+    shutil.copytree(uninterrupted.directory, tmp_path / "run")
+    return tmp_path / "run"
+
+
+# Names --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pytree_comes_back_from_its_named_arrays():
+    tree = {"key": jax.random.split(jax.random.key(3)), "x": (jnp.arange(3), None), "none": jnp.zeros((0, 2)), "n": 1.5}
+    tree["n"] = jnp.bfloat16(1.5)
+    like = jax.eval_shape(lambda: tree)
+    arrays = named_arrays(tree)
+    assert arrays.keys() == {"key", "x.0", "none", "n"} and arrays["key"].dtype == np.uint32
+    back = from_named_arrays(like, {name: x for name, x in arrays.items() if x.size})
+    assert same(back, tree) and back["key"].dtype == tree["key"].dtype
+
+
+@pytest.mark.parametrize("other", [{"a": np.zeros(3, np.float32)}, {"b": np.zeros(2, np.float32)}, {"a": np.zeros(2)}])
+def test_another_form_is_refused(other):
+    with pytest.raises(ValueError, match=r"another form than this run's: (a|a, b)\."):
+        from_named_arrays({"a": jax.ShapeDtypeStruct((2,), jnp.float32)}, other)
+
+
+# Which are kept -----------------------------------------------------------------------------------------------------
+
+
+def test_the_latest_and_the_best_are_kept_also_over_a_restart(tmp_path):
+    def save(points_and_scores):
+        saved = Checkpoints(tmp_path, keep=2)
+        for point, score in points_and_scores:
+            saved.save(point, {"x": np.full(2, point)}, ["x"], score)
+        saved.close()
+
+    save([(1, 0.1), (2, 0.9), (3, float("nan")), (4, 0.2)])
+    save([(5, 0.3)])
+    assert checkpoint.points(tmp_path) == [2, 4, 5]
+    assert checkpoint.best(tmp_path).point == 2
+    found = checkpoint.newest(tmp_path)
+    assert (found.point, found.arrays["x"].tolist(), found.by_seed) == (5, [5, 5], ["x"])
+
+
+def test_nothing_saved_is_none(tmp_path):
+    assert checkpoint.newest(tmp_path / "missing") is None
+    with pytest.raises(ValueError, match="holds no checkpoint"):
+        checkpoint.best(tmp_path)
+
+
+# Interrupted --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_ends_as_an_uninterrupted_one(uninterrupted, tmp_path, number):
+    def stop(report):
+        if report.done == 2:
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(KeyboardInterrupt, match=r"stopped after 2 of 4 points; go on with resume=True \(--resume\)"):
+        run_it(tmp_path, progress=stop, checkpoint_seconds=60)
+    assert checkpoint.points(tmp_path / FOLDER) == [2]
+    reports = []
+    resumed = run_it(tmp_path, resume=True, progress=reports.append)
+    assert [(report.done, report.restored) for report in reports[1:]] == [(3, 2), (4, 2)]
+    assert reports[-1].rate == pytest.approx(len(KEYS) * 2 * SETTINGS["steps_per_point"] / reports[-1].seconds)
+    assert_equal_runs(resumed, uninterrupted)
+
+
+def assert_equal_runs(run, other):
+    assert same(run.state, other.state)
+    pd.testing.assert_frame_equal(run.frame, other.frame, check_exact=True)
+    pd.testing.assert_frame_equal(run.summary, other.summary, check_exact=True)
+    for name in ("metrics.csv", "summary.csv"):
+        assert (run.directory / name).read_text() == (other.directory / name).read_text()
+
+
+def test_a_killed_run_ends_as_an_uninterrupted_one(uninterrupted, tmp_path):
+    """SIGKILL after the second point, while its checkpoint may be half written."""
+    program = f"from tests.support.resumed_run import killed_run; killed_run({str(tmp_path)!r})"
+    done = subprocess.run([sys.executable, "-c", program], env=environment(level=0), capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    with (tmp_path / "metrics.csv").open("a") as file:
+        file.write("0,2,6,4")  # killed while writing a line
+    assert_equal_runs(run_it(tmp_path, resume=True), uninterrupted)
+
+
+def test_resuming_nothing_begins_and_resuming_the_end_changes_nothing(uninterrupted, tmp_path):
+    assert_equal_runs(run_it(tmp_path, resume=True), uninterrupted)
+    assert_equal_runs(run_it(tmp_path, resume=True), uninterrupted)
+
+
+# Refused or mended --------------------------------------------------------------------------------------------------
+
+
+def contents(directory):
+    return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"agent": agent_with_everything().replace(learning_rate=0.5)},
+            r"agent.learning_rate is 0.00\d+ there and 0.5 here",
+        ),
+        ({"agent": agent_with_everything().replace(num_envs=4)}, "agent.num_envs is 8 there and 4 here"),
+        ({"keys": jax.random.split(jax.random.key(8), 2)}, "keys is .* there and .* here"),
+        ({"num_points": 2}, "num_points is 4 there and 2 here"),
+    ],
+)
+def test_a_run_of_other_settings_is_refused_and_left_alone(copy, change, message):
+    before = contents(copy)
+    with pytest.raises(ValueError, match=message):
+        run_it(copy, resume=True, **change)
+    assert contents(copy) == before
+
+
+def damage(path, how):
+    if how == "removed":
+        path.unlink()
+    elif how == "truncated":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    else:
+        content = bytearray(path.read_bytes())
+        middle = len(content) // 2
+        content[middle : middle + 4] = bytes(255 - byte for byte in content[middle : middle + 4])
+        path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("how", ["removed", "truncated", "flipped"])
+def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(copy, uninterrupted, how):
+    latest = copy / FOLDER / "4"
+    largest = max(
+        (path for path in (latest / "state").rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
+    )
+    damage(largest, how)
+    with pytest.warns(UserWarning, match=r"4 (cannot be read|is damaged)"):
+        resumed = run_it(copy, resume=True)
+    assert (copy / FOLDER / "damaged_4").exists()
+    assert_equal_runs(resumed, uninterrupted)
+
+
+def test_if_all_are_damaged_nothing_is_overwritten(copy):
+    for point in checkpoint.points(copy / FOLDER):
+        damage(copy / FOLDER / str(point) / "info" / "metadata", "truncated")
+    before = contents(copy)
+    with (
+        warnings.catch_warnings(),
+        pytest.raises(ValueError, match=r"is damaged \(points .*\)\. Nothing was changed"),
+    ):
+        warnings.simplefilter("ignore")
+        run_it(copy, resume=True)
+    assert contents(copy) == before
+
+
+def test_checkpoints_hold_no_code(uninterrupted):
+    """No pickle: everything is JSON, or arrays as Orbax writes them."""
+    for content in contents(uninterrupted.directory / FOLDER).values():
+        assert b"\x80\x04\x95" not in content and b"\x80\x03" not in content[:2]
+
+
+# The policy ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_loaded_policy_acts_as_the_agent_did(uninterrupted):
+    agent = agent_with_everything()
+    state = uninterrupted.state_of(1)
+    policy = jc.load_policy(uninterrupted.directory, seed=1, which="latest")
+    observation = jax.tree.map(lambda x: x[0], state.runner.observation)
+    key = jax.random.key(0)
+    carry = policy.initial_carry()
+    carries = agent.policy.initial_carry(1)
+    for first in (True, False):
+        carry, action = policy.step(key, carry, observation, jnp.array(first))
+        batch = jax.tree.map(lambda x: x[None], observation)
+        carries, actions = agent.act(state.params, state.moments)(key, carries, batch, jnp.array([first]))
+        np.testing.assert_allclose(action, agent.to_env(actions)[0], rtol=1e-6)
+    with pytest.raises(ValueError, match="has memory: call step"):
+        policy(key, observation)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"seed": 7}, "no seed 7; it has 0 to 1"), ({"which": "worst"}, "choose best or latest")],
+)
+def test_what_cannot_be_loaded_is_said(uninterrupted, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        jc.load_policy(uninterrupted.directory, **arguments)
+
+
+def test_a_network_of_ones_own_needs_its_agent(copy):
+    config = json.loads((copy / "config.json").read_text())
+    config["policy"]["network"]["type"] = "Transformer"
+    (copy / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"a Transformer, .* give load_policy\(agent=...\)"):
+        jc.load_policy(copy)
+    assert jc.load_policy(copy, agent=agent_with_everything()).network.memory
