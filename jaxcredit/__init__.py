@@ -30,6 +30,7 @@ from jaxcredit.time_centric.returns import (
 from jaxcredit.time_centric.traces import FeatureStep, TraceState, init_trace, mark_trace, online_td_lambda
 from jaxcredit.training.compare import Comparison, CreditTrace, compare, credit_trace
 from jaxcredit.training.logging import Report
+from jaxcredit.training.mesh import join_processes
 from jaxcredit.training.record import load_policy
 from jaxcredit.training.run import RunResult, run
 from jaxcredit.training.sweep import as_arrays, field_at, leaf_paths, replace_at, sweep
@@ -73,6 +74,7 @@ __all__ = [
     "forward_recurrence",
     "gae",
     "init_trace",
+    "join_processes",
     "lambda_returns",
     "leaf_paths",
     "load_policy",

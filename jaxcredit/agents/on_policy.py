@@ -11,7 +11,7 @@ from flax import linen as nn
 from flax import struct
 
 from jaxcredit.agents.descent import descend
-from jaxcredit.agents.rollout import Runner, collect, start
+from jaxcredit.agents.rollout import Runner, collect, over_devices, start
 from jaxcredit.core.estimator import Context, CreditEstimator, make_floats
 from jaxcredit.core.frozen import Frozen
 from jaxcredit.core.statistics import Mean, RunningMoments
@@ -73,6 +73,8 @@ class OnPolicyAgent(Frozen):
       value_coefficient: weight of the critic's squared error (halved).
       value_clip: new values are kept within this distance of the old ones in the critic's loss; infinite: off.
       num_envs: environments B stepped together.
+      split_environments: lay the environments of a seed over all devices of the process, for few large seeds; gradients
+        are then sums over devices.  Otherwise `run` lays the seeds over them.
       num_steps: window length T of continuing collection.
       horizon: episode length T of episodic collection; None takes the environment's.
       episodic: collect whole episodes; None does so exactly where the estimator needs them.
@@ -95,6 +97,7 @@ class OnPolicyAgent(Frozen):
     value_coefficient: float = 0.5
     value_clip: float = INFINITY
     num_envs: int = static(16)
+    split_environments: bool = static(False)
     num_steps: int = static(128)
     horizon: int | None = static(None)
     episodic: bool | None = static(None)
@@ -138,6 +141,11 @@ class OnPolicyAgent(Frozen):
         if self.num_envs % self.group_size:
             raise ValueError(
                 f"group_size={self.group_size} does not divide num_envs={self.num_envs}; choose sizes that divide."
+            )
+        if self.split_environments and self.num_envs % jax.local_device_count():
+            raise ValueError(
+                f"num_envs={self.num_envs} cannot be split evenly over {jax.local_device_count()} devices; choose a "
+                "multiple of their number, or split_environments=False."
             )
 
     @property
@@ -311,6 +319,8 @@ class OnPolicyAgent(Frozen):
         if self.is_episodic:
             fresh = self.policy.initial_carry(self.num_envs)
             runner = start(self.env, self.env_params, reset_key, self.num_envs, fresh, self.group_size)
+        if self.split_environments:
+            runner = over_devices(runner, axis=0)
         carry = runner.carry
         runner, trajectory, means = collect(
             self.env,
@@ -323,6 +333,8 @@ class OnPolicyAgent(Frozen):
             to_env=self.to_env,
             log_info=self.log_info,
         )
+        if self.split_environments:
+            trajectory = over_devices(trajectory, axis=1)
         trajectory = self.annotate(params, moments, carry, trajectory)
         if self.group_size > 1:
             group = jnp.broadcast_to(jnp.arange(self.num_envs) // self.group_size, trajectory.reward.shape)

@@ -7,7 +7,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxcredit.core.statistics import Mean
 from jaxcredit.core.trajectory import Trajectory
@@ -42,6 +44,14 @@ def start(env: Any, env_params: Any, key: jax.Array, num_envs: int, carry: Any, 
     observation, env_state = jax.vmap(env.reset, in_axes=(0, None))(keys, env_params)
     zeros = jnp.zeros(num_envs)
     return Runner(env_state, observation, jnp.ones(num_envs, bool), carry, zeros, zeros)
+
+
+def over_devices(tree: Any, axis: int) -> Any:
+    """Lay the environments, which are this axis of every array, over the devices of the process; the compiler knows how
+    to go on from there."""
+    mesh = Mesh(np.asarray(jax.local_devices()), ("environments",))
+    sharding = NamedSharding(mesh, PartitionSpec(*(None,) * axis, "environments"))
+    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, sharding), tree)
 
 
 def collect(

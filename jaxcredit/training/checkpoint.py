@@ -1,7 +1,8 @@
 """Checkpoints of a run: complete or absent, checked when read, arrays only (reading one runs no code).
 
-Orbax writes them in the background and makes them appear at once.  What it does not see, a disk that changed a byte, is
-found by a checksum of every array.
+Orbax makes them appear at once and keeps the latest and the best.  The arrays of one lie in a `.npz` file: Orbax's own
+format is for arrays that all processes share, and here each process has seeds of its own.  The file has a checksum for
+every array, so a changed byte is noticed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import json
 import math
 import shutil
 import warnings
-import zlib
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +22,7 @@ import numpy as np
 
 Arrays = dict[str, np.ndarray]
 FOLDER = "checkpoints"
+ITEM, FILE, BY_SEED = "arrays", "arrays.npz", "by_seed"
 
 
 class Checkpoint(NamedTuple):
@@ -48,41 +51,47 @@ class Checkpoints:
         import orbax.checkpoint as ocp
         from orbax.checkpoint.checkpoint_managers import AnyPreservationPolicy, BestN, LatestN
 
+        from jaxcredit.training.npz import NpzHandler, NpzSave
+
         directory.mkdir(parents=True, exist_ok=True)
-        self._args = ocp.args
+        # each process keeps its own seeds' checkpoints and waits for no other one
+        process = jax.process_index()
+        by_itself = ocp.options.MultiprocessingOptions(process, {process}, f"process_{process}")
+        self._save = NpzSave
+        self._composite = ocp.args.Composite
         self._manager = ocp.CheckpointManager(
             directory.resolve(),
+            item_handlers={ITEM: NpzHandler()},
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=AnyPreservationPolicy([LatestN(keep), BestN(get_metric_fn=_score, n=1)]),
                 best_fn=_score,
                 cleanup_tmp_directories=True,
                 create=False,
-                # each process keeps its own seeds' checkpoints and waits for no other one
-                multiprocessing_options=ocp.options.MultiprocessingOptions(
-                    primary_host=None,
-                    active_processes={jax.process_index()},
-                    barrier_sync_key_prefix=f"process_{jax.process_index()}",
-                ),
+                enable_async_checkpointing=False,  # training goes on beside the thread below
+                multiprocessing_options=by_itself,
             ),
         )
+        self._writer = ThreadPoolExecutor(max_workers=1)
+        self._writing: Future[Any] | None = None
 
-    def save(self, point: int, arrays: Arrays, by_seed: list[str], score: float) -> None:
-        """Begin to write; returns once the arrays may change again."""
-        checksums = {name: _checksum(x) for name, x in arrays.items()}
-        self._manager.save(
-            point,
-            args=self._args.Composite(
-                # Orbax refuses arrays without elements; the shape of such a one says all about it
-                state=self._args.StandardSave({name: x for name, x in arrays.items() if x.size}),
-                info=self._args.JsonSave({"checksums": checksums, "by_seed": by_seed}),
-            ),
-            metrics={"score": -math.inf if math.isnan(score) else float(score)},
+    def save(self, point: int, arrays: Arrays, by_seed: Iterable[str], score: float) -> None:
+        """Write in the background, once the one before is written; the arrays must stay as they are."""
+        self._wait()
+        item = self._save(arrays | {BY_SEED: np.asarray(list(by_seed))})
+        metrics = {"score": -math.inf if math.isnan(score) else float(score)}
+        self._writing = self._writer.submit(
+            self._manager.save, point, args=self._composite(**{ITEM: item}), metrics=metrics
         )
 
     def close(self) -> None:
         """Wait until everything is on the disk."""
-        self._manager.wait_until_finished()
+        self._wait()
+        self._writer.shutdown()
         self._manager.close()
+
+    def _wait(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
 
 
 def newest(directory: Path) -> Checkpoint | None:
@@ -116,12 +125,10 @@ def best(directory: Path) -> Checkpoint:
     Raises:
       ValueError: nothing saved, or the best one is damaged.
     """
-    scores = {
-        point: json.loads((directory / str(point) / "metrics/metrics").read_text()) for point in points(directory)
-    }
+    scores = [(_read_score(directory / str(point)), point) for point in points(directory)]
     if not scores:
         raise ValueError(f"{directory} holds no checkpoint.")
-    return read(directory, max(scores, key=lambda point: (_score(scores[point]), point)))
+    return read(directory, max(scores)[1])
 
 
 def points(directory: Path) -> list[int]:
@@ -130,30 +137,21 @@ def points(directory: Path) -> list[int]:
 
 
 def read(directory: Path, point: int) -> Checkpoint:
-    """Read one checkpoint and compare every array with its checksum.
+    """Read one checkpoint.
 
     Raises:
       ValueError: it is damaged.
     """
-    import orbax.checkpoint as ocp
-
-    path = directory.resolve() / str(point)
+    path = directory / str(point)
     try:
-        with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as reader:
-            saved = reader.restore(
-                path, ocp.args.Composite(state=ocp.args.StandardRestore(), info=ocp.args.JsonRestore())
-            )
-        json.loads((path / "metrics/metrics").read_text())["score"]
-        checksums = saved["info"]["checksums"]
-        arrays = {name: np.asarray(x) for name, x in saved["state"].items()}
-        wrong = [name for name, x in arrays.items() if checksums[name] != _checksum(x)]
-        missing = [name for name, checksum in checksums.items() if name not in arrays and checksum != EMPTY]
+        _read_score(path)
+        with np.load(path / ITEM / FILE, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}  # compares each with its checksum
+        by_seed = arrays.pop(BY_SEED).tolist()
     except Exception as error:  # a damaged file shows as whatever its reader trips over
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ValueError(f"The checkpoint {path} cannot be read ({reason:.200}).") from error
-    if wrong or missing:
-        raise ValueError(f"The checkpoint {path} is damaged ({', '.join((wrong + missing)[:3])}).")
-    return Checkpoint(point, arrays, saved["info"]["by_seed"])
+        raise ValueError(f"The checkpoint {path} is damaged ({reason:.200}).") from error
+    return Checkpoint(point, arrays, by_seed)
 
 
 # Names for the arrays of a pytree ----------------------------------------------------------------------------------
@@ -172,7 +170,7 @@ def from_named_arrays(like: Any, arrays: Arrays) -> Any:
     """
     names = dict(named_leaves(like))
     wanted = {name: jax.eval_shape(_raw, leaf) for name, leaf in names.items()}
-    have = arrays | {name: np.zeros(x.shape, x.dtype) for name, x in wanted.items() if not np.prod(x.shape)}
+    have = {name: _named_dtype(x, wanted[name].dtype) if name in wanted else x for name, x in arrays.items()}
     odd = sorted(wanted.keys() ^ have.keys()) or [
         name for name, x in wanted.items() if (x.shape, x.dtype) != (have[name].shape, have[name].dtype)
     ]
@@ -186,6 +184,11 @@ def named_leaves(tree: Any) -> list[tuple[str, Any]]:
     """All leaves with their names."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf) for path, leaf in leaves]
+
+
+def _named_dtype(x: np.ndarray, dtype: Any) -> np.ndarray:
+    """NumPy's files know the size of JAX's extra dtypes (bfloat16), but not their name."""
+    return x.view(dtype) if x.dtype.kind == "V" else x
 
 
 def _is_key(leaf: Any) -> bool:
@@ -209,13 +212,6 @@ def _key_impl(leaf: Any) -> Any:
     return impl[0]
 
 
-def _checksum(x: np.ndarray) -> int:
-    if not x.size:
-        return EMPTY
-    form = zlib.crc32(f"{x.dtype} {x.shape}".encode())
-    return zlib.crc32(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data, form)
-
-
 def _score(metrics: Any) -> float:
     return metrics["score"]
 
@@ -228,6 +224,3 @@ def _set_aside(path: Path) -> None:
     target = path.with_name(f"damaged_{path.name}")
     shutil.rmtree(target, ignore_errors=True)
     path.rename(target)
-
-
-EMPTY = 0  # checksum of an array without elements

@@ -61,7 +61,9 @@ def seeds_of_process(number: int) -> np.ndarray:
 
 
 def join_processes(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:
-    """Make this process one of several that share a run; call it before anything else.
+    """Make this process one of several that share the seeds of a run; call it before anything else.
+
+    JAX must not have computed anything yet, which `import envs` does (gymnax makes arrays while it is imported).
 
     Under SLURM (or another launcher that JAX knows) nothing need be given.
 
@@ -92,7 +94,7 @@ def seeds_that_fit(number: int, bytes_needed: int, devices: int, limit: float | 
     Args:
       number: seeds in all.
       bytes_needed: memory of one device when all seeds run at once.
-      devices: over how many devices the seeds are laid.
+      devices: over how many devices the seeds are laid; 1 where each seed uses all of them.
       limit: GiB per device; None takes what the device reports, and no limit where it reports nothing.
     Returns:
       a number of seeds that divides evenly over the devices; the batches are of equal size, as far as that allows.

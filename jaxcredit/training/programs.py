@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 from jax.custom_batching import custom_vmap
-from jax.sharding import Mesh
+from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
 from jaxcredit.training.mesh import local_mesh, over_seeds, place, seeds_that_fit
@@ -30,23 +30,21 @@ class Programs:
       init: keys -> state.
       chunk: state -> (state, metrics `[size, 1]`); uses its argument up.
       evaluate: (state, keys) -> metrics `[size]`, or None.
+      place: lay a state that comes from the host over the devices.
       axes: the seed axis of every leaf of the state, see `seed_axes`.
       like: the shapes of the state.
-      mesh: the devices.
       size: seeds trained at a time.
+      bytes: memory of one device while a chunk runs.
     """
 
     init: Callable[[jax.Array], TrainState]
     chunk: Callable[[TrainState], tuple[TrainState, Metrics]]
     evaluate: Callable[[TrainState, jax.Array], Metrics] | None
+    place: Callable[[TrainState], TrainState]
     axes: Any
     like: TrainState
-    mesh: Mesh
     size: int
-
-    def place(self, state: TrainState) -> TrainState:
-        """Lay a state that comes from the host over the devices."""
-        return place(state, self.mesh, self.axes)
+    bytes: int
 
 
 def compile_programs(
@@ -62,35 +60,45 @@ def compile_programs(
       memory_limit: GiB per device, see `seeds_that_fit`.
     """
     mesh = local_mesh()
-    agent = jax.tree.map(lambda x: place(x, mesh, None), agent)
-    axes = seed_axes(lambda key: _chunk(agent, init(agent, key), iterations)[0], keys)
-    start = over_seeds(jax.vmap(init, (None, 0), axes), mesh, (None, 0), axes)
-    train = jax.vmap(lambda agent, state: _chunk(agent, state, iterations), (None, axes), (axes, 0))
-    train = jax.jit(over_seeds(train, mesh, (None, axes), (axes, 0)), donate_argnums=1)
-    final = jax.vmap(partial(_evaluate, episodes=eval_episodes), (None, axes, 0))
-    final = jax.jit(over_seeds(final, mesh, (None, axes, 0), 0))
+    agent = place(agent, mesh, None)
+    axes = seed_axes(lambda key: _chunk(agent, init(agent, key), iterations=iterations)[0], keys)
+    # what is laid over the devices: seeds, or (within each step) environments
+    by_seed, state_axes = (None, None) if agent.split_environments else (0, axes)
+
+    def program(function: Callable[..., Any], in_axes: Any, out_axes: Any, **options: Any) -> Any:
+        """Compile-able for all seeds; whatever the devices do in between, arguments and results lie as `place` lays."""
+        over_all = jax.vmap(function, in_axes, out_axes)
+        if not agent.split_environments:
+            return jax.jit(over_seeds(over_all, mesh, in_axes, out_axes), **options)
+        return jax.jit(over_all, out_shardings=NamedSharding(mesh, PartitionSpec()), **options)
+
+    start = program(init, (None, 0), axes)
+    train = program(partial(_chunk, iterations=iterations), (None, axes), (axes, 0), donate_argnums=1)
+    final = program(partial(_evaluate, episodes=eval_episodes), (None, axes, 0), 0)
 
     def shapes(size: int) -> tuple[Any, TrainState]:
         some = jax.ShapeDtypeStruct((size,), keys.dtype)
-        return place(some, mesh, 0), place(jax.eval_shape(start, agent, some), mesh, axes)
+        return place(some, mesh, by_seed), place(jax.eval_shape(start, agent, some), mesh, state_axes)
 
-    size = -(-len(keys) // mesh.size) * mesh.size
+    lanes = 1 if agent.split_environments else mesh.size
+    size = -(-len(keys) // lanes) * lanes
     chunk = train.lower(agent, shapes(size)[1]).compile()
-    fitting = seeds_that_fit(len(keys), _bytes(chunk), mesh.size, memory_limit)
+    fitting = seeds_that_fit(len(keys), _bytes(chunk), lanes, memory_limit)
     if fitting < size:
         size = fitting
         chunk = train.lower(agent, shapes(size)[1]).compile()
     some, like = shapes(size)
-    begin = jax.jit(start).lower(agent, some).compile(CALLED_ONCE)
+    begin = start.lower(agent, some).compile(CALLED_ONCE)
     judge = final.lower(agent, like, some).compile(CALLED_ONCE) if eval_episodes else None
     return Programs(
-        init=lambda keys: begin(agent, place(keys, mesh, 0)),
+        init=lambda keys: begin(agent, place(keys, mesh, by_seed)),
         chunk=lambda state: chunk(agent, state),
-        evaluate=None if judge is None else lambda state, keys: judge(agent, state, place(keys, mesh, 0)),
+        evaluate=None if judge is None else lambda state, keys: judge(agent, state, place(keys, mesh, by_seed)),
+        place=lambda state: place(state, mesh, state_axes),
         axes=axes,
         like=like,
-        mesh=mesh,
         size=size,
+        bytes=_bytes(chunk),
     )
 
 
@@ -110,7 +118,7 @@ def init(agent: OnPolicyAgent, key: jax.Array) -> TrainState:
     return agent.init(key)
 
 
-@partial(jax.jit, static_argnums=2)
+@partial(jax.jit, static_argnames="iterations")
 def _chunk(agent: OnPolicyAgent, state: TrainState, iterations: int) -> tuple[TrainState, Metrics]:
     return advance(agent, state, iterations, num_points=1)
 

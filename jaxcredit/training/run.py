@@ -141,6 +141,8 @@ def run(
     directory = None if directory is None else Path(directory)
     if directory is not None:
         require_same(directory, config) if resume else require_free(directory)
+    if agent.split_environments and jax.process_count() > 1:
+        raise ValueError("split_environments=True lays a seed over the devices of one process; start one process only.")
     saving = Saving(resume, checkpoint_seconds, keep, best)
     mine = seeds_of_process(len(keys))
     with _display(progress) as show, _interrupts() as interrupted:
@@ -261,7 +263,9 @@ def _merge(parts: list[_Part], axes: Any) -> _Part:
     if len(parts) == 1:
         return parts[0]
     host = jax.local_devices(backend="cpu")[0]
-    state = over_axes(jnp.concatenate, axes, *(jax.device_put(part.state, host) for part in parts))
+    state = over_axes(
+        lambda *leaves: jnp.concatenate(leaves), axes, *(jax.device_put(part.state, host) for part in parts)
+    )
     frame = pd.concat([part.frame for part in parts], ignore_index=True)
     return _Part(state, frame, pd.concat([part.summary for part in parts], ignore_index=True))
 

@@ -61,13 +61,14 @@ def copy(uninterrupted, tmp_path):
 # Names --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_pytree_comes_back_from_its_named_arrays():
+def test_a_pytree_comes_back_from_a_file(tmp_path):
     tree = {"key": jax.random.split(jax.random.key(3)), "x": (jnp.arange(3), None), "none": jnp.zeros((0, 2)), "n": 1.5}
     tree["n"] = jnp.bfloat16(1.5)
     like = jax.eval_shape(lambda: tree)
     arrays = named_arrays(tree)
     assert arrays.keys() == {"key", "x.0", "none", "n"} and arrays["key"].dtype == np.uint32
-    back = from_named_arrays(like, {name: x for name, x in arrays.items() if x.size})
+    np.savez(tmp_path / "arrays.npz", **arrays)
+    back = from_named_arrays(like, dict(np.load(tmp_path / "arrays.npz")))
     assert same(back, tree) and back["key"].dtype == tree["key"].dtype
 
 
@@ -188,7 +189,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(copy, uninterru
         (path for path in (latest / "state").rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
     )
     damage(largest, how)
-    with pytest.warns(UserWarning, match=r"4 (cannot be read|is damaged)"):
+    with pytest.warns(UserWarning, match=r"4 is damaged"):
         resumed = run_it(copy, resume=True)
     assert (copy / FOLDER / "damaged_4").exists()
     assert_equal_runs(resumed, uninterrupted)
@@ -196,7 +197,7 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(copy, uninterru
 
 def test_if_all_are_damaged_nothing_is_overwritten(copy):
     for point in checkpoint.points(copy / FOLDER):
-        damage(copy / FOLDER / str(point) / "info" / "metadata", "truncated")
+        damage(copy / FOLDER / str(point) / "arrays" / "arrays.npz", "truncated")
     before = contents(copy)
     with (
         warnings.catch_warnings(),
@@ -208,7 +209,7 @@ def test_if_all_are_damaged_nothing_is_overwritten(copy):
 
 
 def test_checkpoints_hold_no_code(uninterrupted):
-    """No pickle: everything is JSON, or arrays as Orbax writes them."""
+    """No pickle: everything is JSON or arrays."""
     for content in contents(uninterrupted.directory / FOLDER).values():
         assert b"\x80\x04\x95" not in content and b"\x80\x03" not in content[:2]
 
