@@ -64,6 +64,10 @@ class Probe(FiniteEnvironment):
             )
 
     @property
+    def name(self) -> str:
+        return next((name for name, make in PROBES.items() if make() == self), type(self).__name__)
+
+    @property
     def horizon(self) -> int:
         return self.length
 

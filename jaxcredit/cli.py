@@ -250,7 +250,9 @@ def compare(
         threshold=threshold,
         directory=setup.directory,
     )
-    print_table(*result.printable())
+    task = " ".join((setup.env, *setup.env_params))
+    title, rows, columns = result.printable()
+    print_table(f"{task}, {title}", rows, columns)
 
 
 def sweep(

@@ -11,7 +11,7 @@ from flax import linen as nn
 from flax import struct
 
 from jaxcredit.agents.descent import descend
-from jaxcredit.agents.rollout import Runner, collect, over_devices, start
+from jaxcredit.agents.rollout import Runner, collect, environment_name, over_devices, start
 from jaxcredit.core.estimator import Context, CreditEstimator, make_floats
 from jaxcredit.core.frozen import Frozen
 from jaxcredit.core.statistics import Mean, RunningMoments
@@ -31,7 +31,7 @@ class TrainState(Frozen):
 
     Attributes:
       iteration: `[]` int32, the same for all seeds and kept unbatched under `vmap`.
-      key: the seed's key; iteration i draws from `fold_in(key, i)`, so the stream does not depend on what else runs.
+      key: the seed's key; iteration i draws from `fold_in(key, i + 1)`, everything else from `outside_training`.
       params: network parameters.
       opt_state: optimiser state.
       moments: running moments of the observations, or None.
@@ -52,6 +52,15 @@ class TrainState(Frozen):
     total_steps: jax.Array
     valid_steps: jax.Array
     episodes: jax.Array
+
+
+# what a seed's key is used for beside its iterations
+RESET, NETWORK, EXAMPLE, CREDIT, EVALUATION, PICTURE = range(6)
+
+
+def outside_training(key: jax.Array, purpose: int) -> jax.Array:
+    """A key of the seed from which no iteration draws."""
+    return jax.random.fold_in(jax.random.fold_in(key, 0), purpose)
 
 
 def static(default: Any) -> Any:
@@ -160,7 +169,7 @@ class OnPolicyAgent(Frozen):
         horizon = self.horizon or getattr(self.env, "horizon", None)
         if horizon is None:
             raise ValueError(
-                f"{type(self.credit).__name__} works on whole episodes, but {getattr(self.env, 'name', self.env)} has "
+                f"{type(self.credit).__name__} works on whole episodes, but {environment_name(self.env)} has "
                 "no horizon. Give the agent horizon=N (episodes still open after N steps are cut there), or use an "
                 "estimator that works on windows."
             )
@@ -187,7 +196,7 @@ class OnPolicyAgent(Frozen):
             without horizon, or writes action advantages for continuous actions.
         """
         self._check_sizes()
-        purpose = [jax.random.fold_in(key, i) for i in range(4)]
+        purpose = [outside_training(key, i) for i in (RESET, NETWORK, EXAMPLE, CREDIT)]
         carry = self.policy.initial_carry(self.num_envs)
         runner = start(self.env, self.env_params, purpose[0], self.num_envs, carry, self.group_size)
         observation = jax.tree.map(lambda x: x[None], runner.observation)
@@ -229,7 +238,7 @@ class OnPolicyAgent(Frozen):
         if assigned.action_advantage is not None and not self.is_discrete:
             raise ValueError(
                 f"{type(self.credit).__name__} assigns credit to every action of a discrete set, but the actions of "
-                f"{getattr(self.env, 'name', self.env)} are continuous. Use an estimator that writes advantage, for "
+                f"{environment_name(self.env)} are continuous. Use an estimator that writes advantage, for "
                 "example GAE()."
             )
         return assigned.value_target is not None

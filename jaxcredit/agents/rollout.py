@@ -46,6 +46,11 @@ def start(env: Any, env_params: Any, key: jax.Array, num_envs: int, carry: Any, 
     return Runner(env_state, observation, jnp.ones(num_envs, bool), carry, zeros, zeros)
 
 
+def environment_name(env: Any) -> str:
+    """What an environment is called in messages and figures."""
+    return str(getattr(env, "name", env))
+
+
 def over_devices(tree: Any, axis: int) -> Any:
     """Lay the environments, which are this axis of every array, over the devices of the process; the compiler knows how
     to go on from there."""

@@ -207,6 +207,7 @@ def heat_map(
     ylabel: str,
     label: str,
     title: str | None = None,
+    texts: Sequence[Sequence[str]] | None = None,
 ) -> Figure:
     """Draw a grid of results, such as a sweep over two hyperparameters, with the best cell framed.
 
@@ -219,6 +220,7 @@ def heat_map(
       ylabel: name of the setting that varies over rows.
       label: what the values are, with their unit.
       title: headline above the axes.
+      texts: what to write into the cells, row by row, where the values alone would mislead; then none is framed.
     Returns:
       The figure.
     Raises:
@@ -242,8 +244,9 @@ def heat_map(
         axes.set_yticks(range(rows), [_short(y) for y in ylabels])
         axes.tick_params(length=0)
         axes.set(xlabel=xlabel, ylabel=ylabel)
-        _write_cells(axes, grid, image)
-        _frame_cell(axes, *divmod(int(np.nanargmax(grid)), columns))
+        _write_cells(axes, grid, image, [[_short(x) for x in row] for row in grid] if texts is None else texts)
+        if texts is None:
+            _frame_cell(axes, *divmod(int(np.nanargmax(grid)), columns))
         bar = figure.colorbar(image, ax=axes, pad=0.02, label=label, format=lambda value, _: _short(value))
         bar.outline.set_visible(False)
     return figure
@@ -333,12 +336,12 @@ def _legend_below(figure: Figure, colours: Mapping[str, str]) -> None:
         figure.legend(handles=patches, loc="outside lower center", ncols=len(patches), handlelength=1, handleheight=1)
 
 
-def _write_cells(axes: Axes, grid: np.ndarray, image: Any) -> None:
+def _write_cells(axes: Axes, grid: np.ndarray, image: Any, texts: Sequence[Sequence[str]]) -> None:
     for (row, column), value in np.ndenumerate(grid):
-        if not np.isnan(value):
-            dark = image.norm(value) < 0.55
-            colour = "white" if dark else INK
-            axes.text(column, row, _short(value), color=colour, fontsize=8, ha="center", va="center")
+        dark = not np.isnan(value) and image.norm(value) < 0.55
+        cell = texts[row][column]
+        text = "" if cell == "nan" else cell
+        axes.text(column, row, text, color="white" if dark else INK, fontsize=8, ha="center", va="center")
 
 
 def _frame_cell(axes: Axes, row: int, column: int) -> None:

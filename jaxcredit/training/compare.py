@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
-from jaxcredit.agents.rollout import collect, start
+from jaxcredit.agents.on_policy import PICTURE, OnPolicyAgent, TrainState, outside_training
+from jaxcredit.agents.rollout import collect, environment_name, start
 from jaxcredit.evaluation.plots import credit_picture, learning_curves
 from jaxcredit.evaluation.statistics import Crossing, Interval, bootstrap_interval, bootstrap_ratio, iqm, threshold_step
 from jaxcredit.training.logging import (
@@ -31,14 +31,14 @@ from jaxcredit.training.logging import (
 )
 from jaxcredit.training.programs import CALLED_ONCE, init
 from jaxcredit.training.run import RunResult, check_keys, run
-from jaxcredit.training.sweep import EVALUATION_STREAM, as_arrays
+from jaxcredit.training.sweep import as_arrays
 
 if TYPE_CHECKING:
     import pandas
 
 SMOOTHING = 160  # episodes over which a curve is averaged before it is held against the threshold
 UNKNOWN = Interval(math.nan, math.nan, math.nan)
-PICTURED, CANDIDATES = 3, 64  # episodes in the credit picture, and episodes among which they are chosen
+PICTURED, CANDIDATES = 3, 256  # episodes in the credit picture, and episodes among which they are chosen
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,13 @@ class Comparison:
     def printable(self) -> tuple[str, list[list[str]], list[str]]:
         """Title, rows and headings of the table for a screen; ">" marks what never got to the threshold."""
         measures = [name.removesuffix(".low") for name in self.table.columns if name.endswith(".low")]
-        columns = ["method", *measures, "compile s", "run s"]
+        failed = ["failed"] if self.table["failed"].to_numpy().any() else []
+        columns = ["method", *measures, *failed, "compile s", "run s"]
         rows = [
             [
                 row["method"],
                 *(_cell(row, name) for name in measures),
+                *(str(row[name]) for name in failed),
                 f"{row['compile_seconds']:.1f}",
                 f"{row['run_seconds']:.1f}",
             ]
@@ -266,16 +268,20 @@ def _draw(
 ) -> None:
     curves = curves_of(frame, measure, x="episodes")
     if curves:
-        learning_curves(curves, directory / "curves.png", ylabel=measure.replace("_", " "), threshold=threshold)
+        title = environment_name(next(iter(agents.values())).env)
+        ylabel = measure.replace("_", " ")
+        learning_curves(curves, directory / "curves.png", ylabel=ylabel, threshold=threshold, title=title)
     rewriting = (method for method, agent in agents.items() if rewrites_reward(agent, results[method].state_of(0)))
     method = next(rewriting, next(iter(agents)))
     agent, result = agents[method], results[method]
     middle = int(result.summary[f"eval.{measure}"].argsort().iloc[len(result.summary) // 2])
-    arguments = as_arrays(agent), result.state_of(middle), jax.random.key(EVALUATION_STREAM)
+    arguments = as_arrays(agent), result.state_of(middle), outside_training(result.state_of(middle).key, PICTURE)
     traced = jax.jit(partial(credit_trace, num_episodes=CANDIDATES)).lower(*arguments).compile(CALLED_ONCE)
     trace = traced(*arguments)
     total = np.where(trace.mask, trace.reward, 0).sum(axis=0)
-    chosen = np.argsort(total, kind="stable")[np.linspace(0, CANDIDATES - 1, PICTURED).round().astype(int)]
+    # episodes that differ in what is decisive, as the estimator sees it, show most
+    seen = np.where(trace.mask & trace.decisive, trace.redistributed, 0).sum(axis=0) if trace.decisive.any() else total
+    chosen = np.argsort(seen, kind="stable")[np.linspace(0, CANDIDATES - 1, PICTURED).round().astype(int)]
     shown = jax.tree.map(lambda x: np.asarray(x)[:, chosen], trace)
     credit_picture(
         directory / "credit.png",

@@ -11,9 +11,8 @@ import jax
 from jax.custom_batching import custom_vmap
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
+from jaxcredit.agents.on_policy import EVALUATION, OnPolicyAgent, TrainState, outside_training
 from jaxcredit.training.mesh import local_mesh, over_seeds, place, seeds_that_fit
-from jaxcredit.training.sweep import EVALUATION_STREAM
 from jaxcredit.training.train import advance, evaluate
 
 # most of the time that compiling takes goes into making programs fast; those that are called once need not be
@@ -124,7 +123,7 @@ def _chunk(agent: OnPolicyAgent, state: TrainState, iterations: int) -> tuple[Tr
 
 
 def _evaluate(agent: OnPolicyAgent, state: TrainState, key: jax.Array, episodes: int) -> Metrics:
-    return evaluate(agent, state, jax.random.fold_in(key, EVALUATION_STREAM), episodes)
+    return evaluate(agent, state, outside_training(key, EVALUATION), episodes)
 
 
 def seed_axes(state_of: Callable[[jax.Array], TrainState], keys: jax.Array) -> Any:

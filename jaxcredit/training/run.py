@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
+from jaxcredit.agents.rollout import environment_name
 from jaxcredit.training.logging import (
     Progress,
     Report,
@@ -122,7 +123,7 @@ def run(
             raise ValueError(f"{name}={size!r} is not allowed; give a whole number of at least 1.")
     if resume and directory is None:
         raise ValueError("resume=True needs the directory of the run to go on with: give directory=.")
-    label = label or f"{type(agent).__name__} on {getattr(agent.env, 'name', agent.env)}"
+    label = label or f"{type(agent).__name__} on {environment_name(agent.env)}"
     agent = as_arrays(agent)
     iterations = -(-total_steps // (agent.num_envs * agent.window))
     per_chunk = -(-iterations // num_points)

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxcredit.agents.on_policy import OnPolicyAgent
+from jaxcredit.agents.on_policy import EVALUATION, OnPolicyAgent, outside_training
 from jaxcredit.core.estimator import Chain, CreditEstimator
 from jaxcredit.training.train import COUNTERS, evaluate, train
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Path = str | tuple[str, ...]
 Summary = Literal["last", "mean"]
-EVALUATION_STREAM = 0x0E7A1
 
 
 def as_arrays(agent: Any) -> Any:
@@ -194,7 +193,7 @@ def _train_points(
         state, metrics = train(configured, key, num_iterations, num_points=100)
         result = {name: _summarise(curve, name, summary) for name, curve in metrics.items()}
         if eval_episodes:
-            final = evaluate(configured, state, jax.random.fold_in(key, EVALUATION_STREAM), eval_episodes)
+            final = evaluate(configured, state, outside_training(key, EVALUATION), eval_episodes)
             result |= {f"eval.{name}": value for name, value in final.items()}
         return result
 

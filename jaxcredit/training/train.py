@@ -87,7 +87,8 @@ def evaluate(agent: OnPolicyAgent, state: TrainState, key: jax.Array, num_episod
       key: random key, independent of training.
       num_episodes: how many episodes, run side by side; static.
     Returns:
-      means over the episodes of `episode_return`, `episode_length` and the agent's `log_info`, each a scalar.
+      means over the episodes of `episode_return`, `episode_length` and the agent's `log_info`, each a scalar; all NaN
+      if the parameters are not finite (training diverged).
     Raises:
       ValueError: neither the agent nor the environment says how long an episode may last.
     """
@@ -108,4 +109,5 @@ def evaluate(agent: OnPolicyAgent, state: TrainState, key: jax.Array, num_episod
         to_env=agent.to_env,
         log_info=agent.log_info,
     )
-    return {name: mean.value for name, mean in means.items()}
+    sound = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params)]).all()
+    return {name: jnp.where(sound, mean.value, jnp.nan) for name, mean in means.items()}

@@ -92,7 +92,7 @@ def test_seeds_that_do_not_fit_follow_in_batches_of_one_program(alone, tmp_path)
     [
         (32, 1, None, 32),  # a CPU does not say what memory it has
         (32, 1, 4.0, 32),
-        (30, 1, 1.0, 8),  # at most 8 fit, so there are 4 batches
+        (30, 1, 1.0, 6),  # 7 fit: 5 batches of 6, not 4 of 7 and one of 2
         (33, 1, 1.0, 7),  # 5 batches of 7, not 4 of 8 and one of 1
         (5, 8, None, 8),
         (100, 8, 1.0, 24),  # 4 GiB for 13 seeds on each device: 3 at a time
