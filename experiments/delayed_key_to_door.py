@@ -159,10 +159,9 @@ def draw_map() -> None:
     known = pd.read_csv(RESULTS / "map.csv")
     cells = known.sort_values("episodes", kind="stable").assign(bound=known["censored"] > known["seeds"] / 4)
     ours = cells["method"] == "rudder"
-    best = cells[~ours].groupby(["cost", "length"]).first(), cells[ours].groupby(["cost", "length"]).first()
-    bounds = [table["bound"].to_numpy() for table in best]
-    ratio = best[0]["episodes"].to_numpy() / best[1]["episodes"].to_numpy()
-    ratio = np.where(bounds[1], np.nan, ratio)
+    best = [pd.DataFrame(cells[who]).groupby(["cost", "length"]).first().to_dict("list") for who in (~ours, ours)]
+    bounds = [table["bound"] for table in best]
+    ratio = np.where(bounds[1], np.nan, np.divide(best[0]["episodes"], best[1]["episodes"]))
     texts = [
         "-" if ours_bound else f"> {x:.3g}" if bound else f"{x:.3g}"
         for x, bound, ours_bound in zip(ratio, *bounds, strict=True)

@@ -339,7 +339,7 @@ def _legend_below(figure: Figure, colours: Mapping[str, str]) -> None:
 def _write_cells(axes: Axes, grid: np.ndarray, image: Any, texts: Sequence[Sequence[str]]) -> None:
     for (row, column), value in np.ndenumerate(grid):
         dark = not np.isnan(value) and image.norm(value) < 0.55
-        cell = texts[row][column]
+        cell = texts[int(row)][int(column)]
         text = "" if cell == "nan" else cell
         axes.text(column, row, text, color="white" if dark else INK, fontsize=8, ha="center", va="center")
 
