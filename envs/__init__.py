@@ -141,7 +141,8 @@ def _static(name: str, settings: dict[str, Any], arguments: tuple[str, ...] | No
         static = {key: settings[key] for key in arguments if key in settings}
         for argument in set(arguments) - set(static):
             bounded = argument.removeprefix("max_")
-            if bounded != argument and bounded in settings:
+            numeric = np.issubdtype(np.asarray(settings.get(bounded)).dtype, np.number)
+            if bounded != argument and numeric:
                 static[argument] = int(np.max(settings[bounded]))
     static = {key: tuple(value) if isinstance(value, list) else value for key, value in static.items()}
     for key, value in static.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -26,8 +27,10 @@ class EpisodicEnvironment(Environment):
         raise NotImplementedError
 
     def check(self, params: PyTree) -> None:
-        """Raise a ValueError where (concrete) params contradict the static settings."""
-        del params
+        """Raise a ValueError where (concrete) params contradict the static settings, or are no probabilities."""
+        for field in dataclasses.fields(params):
+            if field.name.endswith("_probability"):
+                check_probability(field.name, getattr(params, field.name))
 
     def is_truncated(self, state: PyTree, params: PyTree) -> Array:
         """Never: the end is part of the task."""
@@ -48,7 +51,15 @@ def check_length(length: Any, *, minimum: int, maximum: int) -> None:
         )
 
 
+def check_probability(name: str, probability: Any) -> None:
+    """Raise a ValueError unless 0 <= probability <= 1, for a number or an array of them."""
+    if not (np.min(probability) >= 0 and np.max(probability) <= 1):
+        raise ValueError(f"{name}={np.asarray(probability).tolist()} is not allowed: a probability is from 0 to 1.")
+
+
 def check_max_length(max_length: int, *, minimum: int) -> None:
     """Raise a ValueError unless the static maximum leaves room for the shortest episode."""
+    if not isinstance(max_length, int):
+        raise ValueError(f"max_length={max_length!r} is not allowed: it is static, a whole number.")
     if max_length < minimum:
         raise ValueError(f"max_length={max_length} is not allowed: an episode has at least {minimum} steps.")

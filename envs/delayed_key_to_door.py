@@ -88,6 +88,7 @@ class DelayedKeyToDoor(FiniteEnvironment):
         return State(time=self.max_length, has_key=2, events=self.max_length - 1, event=2)
 
     def check(self, params: Params) -> None:
+        super().check(params)
         check_length(params.length, minimum=MIN_LENGTH, maximum=self.max_length)
 
     def noise(self, params: Params) -> tuple[Array, Float[Array, "2"]]:

@@ -105,6 +105,7 @@ class KeyToDoor(FiniteEnvironment):
         return np.concatenate([[KEY], cells, [EMPTY, EMPTY]]).astype(np.int32)
 
     def check(self, params: Params) -> None:
+        super().check(params)
         check_length(params.length, minimum=MIN_LENGTH, maximum=self.max_length)
 
     def noise(self, params: Params) -> tuple[tuple[Array, Array], Float[Array, "4"]]:

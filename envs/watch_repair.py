@@ -96,6 +96,7 @@ class WatchRepair(EpisodicEnvironment):
         return Params(length=self.max_length)
 
     def check(self, params: Params) -> None:
+        super().check(params)
         check_length(params.length, minimum=MIN_LENGTH, maximum=self.max_length)
 
     def action_values(self, params: Params) -> Float[Array, "4 2"]:

@@ -46,7 +46,7 @@ from jaxcredit.training.logging import (
 )
 from jaxcredit.training.mesh import join_processes, under_slurm
 from jaxcredit.training.run import run
-from jaxcredit.training.sweep import field_at
+from jaxcredit.training.sweep import field_at, sweep_metrics
 
 AGENTS: dict[str, type[jc.OnPolicyAgent]] = {"ppo": jc.PPO, "a2c": jc.A2C, "reinforce": jc.REINFORCE}
 MEMORY = 64
@@ -214,7 +214,8 @@ def train(
     )
     names = [name for name in result.summary.columns if name.startswith("eval.")]
     rows = [(name.removeprefix("eval."), show_interval(finite_interval(result.summary[name]))) for name in names]
-    print_table(f"Final evaluation of {len(result.summary)} seeds: interquartile mean [95 % interval]", rows)
+    if rows:
+        print_table(f"Final evaluation of {len(result.summary)} seeds: interquartile mean [95 % interval]", rows)
     print(f"compiled in {result.compile_seconds:.1f} s, ran in {result.run_seconds:.1f} s")
 
 
@@ -236,6 +237,8 @@ def compare(
       measure: metric of the curves; by default "treasure" where the environment reports it, else "episode_return".
       threshold: level of the measure whose reaching is timed; by default 0.9 of the treasure.
     """
+    if not credits or len(set(credits)) < len(credits):
+        raise ValueError(f"--credits {' '.join(credits)}: name at least one credit, and each once.")
     tuned = read_settings(settings)
     agents = {credit: setup.build(credit, COMPARED, tuned.get(credit)) for credit in credits}
     has_treasure = all("treasure" in agent.log_info for agent in agents.values())
@@ -260,7 +263,7 @@ def sweep(
     values: Annotated[tuple[str, ...], tyro.conf.arg(metavar="PATH=V1,V2,... ...")],
     credit: str = "gae",
     total_steps: int = 100_000,
-    metric: str = "eval.episode_return",
+    metric: str | None = None,
     mode: Literal["grid", "zip"] = "grid",
     batch_points: int | None = None,
 ) -> None:
@@ -271,13 +274,17 @@ def sweep(
       values: settings to vary, e.g. learning_rate=1e-4,1e-3 credit.lam=0.9,0.95; PATH,PATH=V1,V2 share their values.
       credit: NAME, NAME+gru or module:object.
       total_steps: environment steps per run.
-      metric: what the table shows: eval.NAME, or a metric of training, over its last tenth.
+      metric: what the table shows: eval.NAME, or a metric of training, over its last tenth.  By default the return, of
+        the evaluation if there is one.
       mode: grid takes all combinations, zip the i-th value of every setting together.
       batch_points: combinations at a time, to bound memory; all at once if not given.
     """
     agent = setup.build(credit)
     words = map(_split, values)
     chosen: dict[str | tuple[str, ...], list[float]] = {tuple(p.split(",")): _numbers(numbers) for p, numbers in words}
+    known = sweep_metrics(agent, chosen, setup.keys, mode=mode, eval_episodes=setup.eval_episodes)
+    metric = metric or ("eval.episode_return" if setup.eval_episodes else "episode_return")
+    _check_name("metric", metric, known)
     if setup.directory is not None:
         claim(setup.directory, {"label": "sweep", **describe(setup), "values": values, "agent": describe(agent)})
     with spinner(f"training {setup.seeds} seeds of every point"):
@@ -293,7 +300,6 @@ def sweep(
     paths = [path for shared in chosen for path in shared]
     if setup.directory is not None:
         frame.to_csv(setup.directory / "sweep.csv", index=False)
-    _check_name("metric", metric, frame.columns)
     points: dict[Any, Any] = {point: finite_interval(x) for point, x in frame.groupby(paths, sort=False)[metric]}
     rows = [(*point, show_interval(interval)) for point, interval in points.items()]
     print_table(f"Interquartile mean [95 % interval] of {setup.seeds} seeds", rows, [*paths, metric])
@@ -349,7 +355,7 @@ def configure(agent: jc.OnPolicyAgent, path: str, value: Any) -> jc.OnPolicyAgen
     kind = next((kind for present_kind, kind in kinds.items() if isinstance(present, present_kind)), object)
     if isinstance(present, tuple) and not isinstance(value, tuple):
         return jc.replace_at(agent, path, (value,))
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+    if present is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
         raise ValueError(f"{path}={value!r} is not allowed; give something of the kind of {present!r}.")
     return replaced
 
@@ -358,7 +364,7 @@ def split_credit(credit: str) -> tuple[str, int]:
     """Split NAME or NAME+gru into the name and the units of the policy's memory."""
     name, plus, suffix = credit.partition("+")
     if plus and suffix != "gru":
-        raise ValueError(f"{credit!r} ends in +{suffix}; the one ending there is is +gru: {name}+gru.")
+        raise ValueError(f"{credit!r} ends in +{suffix}, which is not known; +gru is: {name}+gru.")
     return name, MEMORY if plus else 0
 
 
@@ -387,6 +393,8 @@ def read_settings(path: Path | None) -> dict[str, dict[str, Any]]:
     """Read {credit: {path: value}}; lists become tuples."""
     if path is None:
         return {}
+    if not path.is_file():
+        raise ValueError(f"--settings {path} does not exist.")
     try:
         content = json.loads(path.read_text())
         content = {credit: {field: _hashable(x) for field, x in fields.items()} for credit, fields in content.items()}

@@ -127,6 +127,15 @@ def test_train_writes_a_run(trained, capsys):
     assert json.loads((trained / "config.json").read_text())["agent"]["num_steps"] == 4
 
 
+def test_train_without_evaluation_goes_on_where_it_ended(folder, capsys):
+    train = ["train", "--env", "ProbeAction", "--total-steps", "256", "--directory", "unjudged"]
+    settings = ["--agent", "a2c", "--seeds", "2", "--eval-episodes", "0", "--set", "num_steps=4", "episodic=False"]
+    for resume in ([], ["--resume"]):
+        main([*train, *resume, *settings, "hidden=()"])
+        assert capsys.readouterr().out.startswith("compiled in")
+    assert "eval_episodes is 0 there and 256 here" in fails(capsys, *train, "--resume")
+
+
 def test_plot_puts_runs_and_comparisons_into_one_figure(trained, compared, capsys):
     main(["plot", str(trained), str(compared), "--x", "valid_steps", "--output", "both.png"])
     assert capsys.readouterr().out.strip() == "both.png"
@@ -180,7 +189,15 @@ def test_own_estimators_come_as_instance_or_class(folder):
         (["train", "--env", "ProbeAction", "--set", "num_envs"], "'num_envs' is not of the form NAME=VALUE"),
         (["train", "--env", "ProbeAction", "--env-params", "rewrad=1"], "Did you mean reward"),
         (["train", "--env", "ProbeAction", "--seeds", "0"], "--seeds 0 is not allowed"),
-        (["compare", "--env", "ProbeAction", "--settings", "absent.json"], "is no JSON"),
+        (["compare", "--env", "ProbeAction", "--settings", "absent.json"], "absent.json does not exist"),
+        (["compare", "--env", "ProbeAction", "--settings", "broken.json"], "is no JSON"),
+        (["compare", "--env", "ProbeAction", "--credits", "gae", "gae"], "each once"),
+        (["train", "--env", "DelayedKeyToDoor", "--env-params", "length=abc"], "must be of type int32"),
+        (["sweep", "--env", "ProbeAction", "--values", "nonsense=1", "--directory", "free"], "no field 'nonsense'"),
+        (
+            ["sweep", "--env", "ProbeAction", "--values", "clip=1", "--metric", "retrun", "--directory", "free"],
+            "'retrun'",
+        ),
         (["compare", "--env", "ProbeAction", "--settings", "typo.json"], "no credit in typo.json 'rudderr'. Near it"),
         (["compare", "--env", "ProbeAction", "--settings", "path.json"], "did you mean learning_rate"),
         (["compare", "--env", "ProbeAction", "--measure", "treasure"], "choose episode_return"),
@@ -193,7 +210,9 @@ def test_own_estimators_come_as_instance_or_class(folder):
 def test_errors_are_one_paragraph(folder, capsys, arguments, message):
     (folder / "typo.json").write_text('{"rudderr": {}}')
     (folder / "path.json").write_text('{"gae": {"learning_rat": 1}}')
+    (folder / "broken.json").write_text("{")
     assert message in fails(capsys, *arguments)
+    assert not (folder / "free").exists()
 
 
 def test_a_directory_is_not_used_twice(trained, capsys):

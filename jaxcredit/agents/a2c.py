@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from flax import struct
 
-from jaxcredit.agents.on_policy import OnPolicyAgent, static
+from jaxcredit.agents.on_policy import OnPolicyAgent
+from jaxcredit.core.fields import INFINITY, static, within
 
 
 @struct.dataclass
@@ -17,7 +18,7 @@ class A2C(OnPolicyAgent):
     Fields: see `OnPolicyAgent`.  Windows are short by default, so that steps are many.
     """
 
-    learning_rate: float = 7e-4
-    entropy_coefficient: float = 0.01
+    learning_rate: float = within(0, INFINITY, 7e-4)
+    entropy_coefficient: float = within(-INFINITY, INFINITY, 0.01)
     num_steps: int = static(16)
     standardise_advantage: bool = static(False)

@@ -12,7 +12,8 @@ from flax import struct
 
 from jaxcredit.agents.descent import descend
 from jaxcredit.agents.rollout import Runner, collect, environment_name, over_devices, start
-from jaxcredit.core.estimator import Context, CreditEstimator, make_floats
+from jaxcredit.core.estimator import Context, CreditEstimator
+from jaxcredit.core.fields import INFINITY, check_fields, static, whole, within
 from jaxcredit.core.frozen import Frozen
 from jaxcredit.core.statistics import Mean, RunningMoments
 from jaxcredit.core.trajectory import Trajectory, masked_mean, standardise
@@ -22,7 +23,6 @@ from jaxcredit.networks.policy import apply_normalised, into_bounds
 from jaxcredit.time_centric.returns import GAE
 
 Metrics = dict[str, Mean]
-INFINITY = float("inf")
 
 
 @struct.dataclass
@@ -63,11 +63,6 @@ def outside_training(key: jax.Array, purpose: int) -> jax.Array:
     return jax.random.fold_in(jax.random.fold_in(key, 0), purpose)
 
 
-def static(default: Any) -> Any:
-    """A field that shapes the program: no leaf, changing it recompiles."""
-    return struct.field(pytree_node=False, default=default)
-
-
 @struct.dataclass
 class OnPolicyAgent(Frozen):
     """Collect -> annotate -> `credit.update_and_assign` -> gradient steps.  Floats are traced, the rest is static.
@@ -99,20 +94,20 @@ class OnPolicyAgent(Frozen):
     env: Any = static(None)
     env_params: Any = None
     credit: CreditEstimator = struct.field(default_factory=GAE)
-    learning_rate: float = 3e-4
-    anneal_iterations: float = INFINITY
-    max_grad_norm: float = 0.5
-    entropy_coefficient: float = 0.0
-    value_coefficient: float = 0.5
-    value_clip: float = INFINITY
-    num_envs: int = static(16)
+    learning_rate: float = within(0, INFINITY, 3e-4)
+    anneal_iterations: float = within(1, INFINITY, INFINITY)
+    max_grad_norm: float = within(0, INFINITY, 0.5)
+    entropy_coefficient: float = within(-INFINITY, INFINITY, 0.0)
+    value_coefficient: float = within(0, INFINITY, 0.5)
+    value_clip: float = within(0, INFINITY, INFINITY)
+    num_envs: int = whole(16)
     split_environments: bool = static(False)
-    num_steps: int = static(128)
+    num_steps: int = whole(128)
     horizon: int | None = static(None)
     episodic: bool | None = static(None)
-    group_size: int = static(1)
+    group_size: int = whole(1)
     hidden: tuple[int, ...] = static((64, 64))
-    memory: int = static(0)
+    memory: int = whole(0, least=0)
     network: nn.Module | None = static(None)
     normalise_observation: bool = static(False)
     standardise_advantage: bool = static(True)
@@ -138,15 +133,18 @@ class OnPolicyAgent(Frozen):
     # Construction -------------------------------------------------------------------------------------------------
 
     def __post_init__(self) -> None:
-        make_floats(self)
-        if self.env is None:
+        check_fields(self)
+        if self.env is None or isinstance(self.env, tuple):
             raise ValueError(
-                f"{type(self).__name__} needs env= and env_params=, for example from envs.make('CartPole-v1')."
+                f"{type(self).__name__} needs env= and env_params=, the two things that envs.make gives: "
+                "env, params = envs.make('CartPole-v1')."
             )
-        for name in ("num_envs", "num_steps", "group_size"):
-            size = getattr(self, name)
-            if not isinstance(size, int) or size < 1:
-                raise ValueError(f"{name}={size!r} is not allowed; give a whole number of at least 1.")
+        if isinstance(self.credit, str | type):
+            raise ValueError(f"credit={self.credit!r} is no estimator; give an instance, for example GAE(lam=0.9).")
+        if not isinstance(self.hidden, tuple) or not all(type(width) is int and width > 0 for width in self.hidden):
+            raise ValueError(f"hidden={self.hidden!r} is not allowed; give a tuple of widths, for example (64, 64).")
+        if self.horizon is not None and (type(self.horizon) is not int or self.horizon < 1):
+            raise ValueError(f"horizon={self.horizon!r} is not allowed; give a whole number of at least 1, or None.")
         if self.num_envs % self.group_size:
             raise ValueError(
                 f"group_size={self.group_size} does not divide num_envs={self.num_envs}; choose sizes that divide."
@@ -195,6 +193,11 @@ class OnPolicyAgent(Frozen):
           ValueError: sizes that do not divide, an estimator that writes no advantage, needs episodes on an environment
             without horizon, or writes action advantages for continuous actions.
         """
+        if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.ndim:
+            raise ValueError(
+                f"The key of a seed must be one typed random key, jax.random.key(0); got {key.dtype}{list(key.shape)}. "
+                "Many seeds are a vmap over jax.random.split(key, number)."
+            )
         self._check_sizes()
         purpose = [outside_training(key, i) for i in (RESET, NETWORK, EXAMPLE, CREDIT)]
         carry = self.policy.initial_carry(self.num_envs)
@@ -211,9 +214,12 @@ class OnPolicyAgent(Frozen):
         return TrainState(zero, key, params, self.optimizer(0).init(params), moments, credit, runner, zero, zero, zero)
 
     def _check_sizes(self) -> None:
-        epochs, minibatches = self.passes
-        if epochs < 1 or minibatches < 1:
-            raise ValueError(f"epochs={epochs}, minibatches={minibatches}: give whole numbers of at least 1.")
+        _, minibatches = self.passes
+        if self.credit.needs_episodes and not self.is_episodic:
+            raise ValueError(
+                f"{type(self.credit).__name__} works on whole episodes, but episodic=False collects windows. Leave "
+                "episodic out, or use an estimator that works on windows."
+            )
         if self.group_size > 1 and not self.is_episodic:
             raise ValueError("group_size > 1 needs whole episodes: set episodic=True.")
         columns = self.num_envs if self.policy.recurrent else self.num_envs * self.window

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from jaxcredit.agents.on_policy import OnPolicyAgent, static
+from jaxcredit.agents.on_policy import OnPolicyAgent
+from jaxcredit.core.fields import INFINITY, whole, within
 
 
 @struct.dataclass
@@ -24,9 +25,9 @@ class PPO(OnPolicyAgent):
       minibatches: gradient steps per pass; must divide the batch (environments, for a recurrent policy).
     """
 
-    clip: float = 0.2
-    epochs: int = static(4)
-    minibatches: int = static(4)
+    clip: float = within(0, INFINITY, 0.2)
+    epochs: int = whole(4)
+    minibatches: int = whole(4)
 
     @property
     def passes(self) -> tuple[int, int]:

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from jaxcredit.agents.on_policy import OnPolicyAgent, static
+from jaxcredit.agents.on_policy import OnPolicyAgent
 from jaxcredit.core.estimator import CreditEstimator
+from jaxcredit.core.fields import static
 from jaxcredit.time_centric.returns import MonteCarlo
 
 

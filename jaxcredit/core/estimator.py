@@ -7,6 +7,7 @@ from typing import Any
 import jax
 from flax import struct
 
+from jaxcredit.core.fields import check_fields
 from jaxcredit.core.frozen import Frozen
 from jaxcredit.core.trajectory import Trajectory
 
@@ -33,7 +34,7 @@ class CreditEstimator(Frozen):
     """
 
     def __post_init__(self) -> None:
-        make_floats(self)
+        check_fields(self)
 
     @property
     def needs_episodes(self) -> bool:
@@ -72,14 +73,6 @@ class CreditEstimator(Frozen):
         return state, self.assign(assign_key, state, trajectory, context=context), metrics
 
 
-def make_floats(instance: Any) -> None:
-    """Turn Python ints in traced (leaf) fields of a frozen dataclass into floats: 1 and 1.0 are the same setting."""
-    for name, field in instance.__dataclass_fields__.items():
-        value = getattr(instance, name)
-        if field.metadata.get("pytree_node", True) and type(value) is int and isinstance(field.default, float):
-            object.__setattr__(instance, name, float(value))
-
-
 @struct.dataclass
 class Chain(CreditEstimator):
     """Estimators in a row: each rewrites the trajectory, with its state fitted first, and passes it on.
@@ -116,7 +109,9 @@ class Chain(CreditEstimator):
         self, key: jax.Array, state: State, trajectory: Trajectory, *, context: Context | None = None
     ) -> Trajectory:
         for i, (member, member_state) in enumerate(zip(self.members, state, strict=True)):
+            before = trajectory
             trajectory = member.assign(jax.random.fold_in(key, i), member_state, trajectory, context=context)
+            _check_order(member, before, trajectory)
         return trajectory
 
     def update_and_assign(
@@ -124,12 +119,23 @@ class Chain(CreditEstimator):
     ) -> tuple[State, Trajectory, Metrics]:
         states, metrics = [], {}
         for i, (member, member_state) in enumerate(zip(self.members, state, strict=True)):
+            before = trajectory
             new_state, trajectory, member_metrics = member.update_and_assign(
                 jax.random.fold_in(key, i), member_state, trajectory, context=context
             )
+            _check_order(member, before, trajectory)
             states.append(new_state)
             metrics |= {f"{i}.{name}": value for name, value in member_metrics.items()}
         return tuple(states), trajectory, metrics
+
+
+def _check_order(member: CreditEstimator, before: Trajectory, after: Trajectory) -> None:
+    written = before.advantage is not None or before.action_advantage is not None
+    if written and after.reward is not before.reward:
+        raise ValueError(
+            f"{type(member).__name__} rewrites the reward after an earlier member has computed advantages from it, so "
+            "nothing would read it. Put it first: chain(RUDDER(), GAE())."
+        )
 
 
 def chain(*estimators: CreditEstimator) -> Chain:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxcredit.core.estimator import Context, CreditEstimator, Metrics
+from jaxcredit.core.fields import within
 from jaxcredit.core.trajectory import Trajectory
 
 
@@ -69,7 +70,7 @@ class ScaleReward(CreditEstimator):
     Reference: Engstrom et al. (2020), "Implementation Matters in Deep RL", arXiv:2005.12729.
     """
 
-    gamma: float = 0.99
+    gamma: float = within(0, 1, 0.99)
 
     def init(self, key: jax.Array, trajectory: Trajectory) -> Any:
         del key

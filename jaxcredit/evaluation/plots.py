@@ -340,8 +340,8 @@ def _write_cells(axes: Axes, grid: np.ndarray, image: Any, texts: Sequence[Seque
     for (row, column), value in np.ndenumerate(grid):
         dark = not np.isnan(value) and image.norm(value) < 0.55
         cell = texts[int(row)][int(column)]
-        text = "" if cell == "nan" else cell
-        axes.text(column, row, text, color="white" if dark else INK, fontsize=8, ha="center", va="center")
+        if cell != "nan":
+            axes.text(column, row, cell, color="white" if dark else INK, fontsize=8, ha="center", va="center")
 
 
 def _frame_cell(axes: Axes, row: int, column: int) -> None:

@@ -14,7 +14,8 @@ import optax
 from flax import struct
 from jaxtyping import Array, Bool, Float
 
-from jaxcredit.core.estimator import Context, CreditEstimator, Metrics, make_floats
+from jaxcredit.core.estimator import Context, CreditEstimator, Metrics
+from jaxcredit.core.fields import INFINITY, choice, static, whole, within
 from jaxcredit.core.statistics import RunningMoments
 from jaxcredit.core.trajectory import Trajectory, episode_returns, masked_mean, require
 from jaxcredit.networks.mlp import flatten_observation
@@ -165,27 +166,18 @@ class RUDDER(CreditEstimator):
     step is the mean return, so that the first step is not paid the average of all.
     """
 
-    learning_rate: float = 3e-2
-    weight_decay: float = 1e-6
-    continuous_weight: float = 0.1
-    min_quality: float = 0.0
-    hidden: int = struct.field(pytree_node=False, default=16)
-    gate: Gate = struct.field(pytree_node=False, default="input")
-    readout: int = struct.field(pytree_node=False, default=0)
-    fits: int = struct.field(pytree_node=False, default=30)
-    fit_batch: int = struct.field(pytree_node=False, default=32)
-    capacity: int = struct.field(pytree_node=False, default=4096)
-    residual: Residual = struct.field(pytree_node=False, default="spread")
-    past_rewards: bool = struct.field(pytree_node=False, default=False)
-
-    def __post_init__(self) -> None:
-        make_floats(self)
-        for name, allowed in (("gate", GATES), ("residual", RESIDUALS)):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not known; choose one of {', '.join(allowed)}.")
-        for name in ("hidden", "fits", "fit_batch", "capacity"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} is not allowed; give a whole number of at least 1.")
+    learning_rate: float = within(0, INFINITY, 3e-2)
+    weight_decay: float = within(0, INFINITY, 1e-6)
+    continuous_weight: float = within(0, INFINITY, 0.1)
+    min_quality: float = within(-INFINITY, INFINITY, 0.0)
+    hidden: int = whole(16)
+    gate: Gate = choice("input", GATES)
+    readout: int = whole(0, least=0)
+    fits: int = whole(30)
+    fit_batch: int = whole(32)
+    capacity: int = whole(4096)
+    residual: Residual = choice("spread", RESIDUALS)
+    past_rewards: bool = static(False)
 
     @property
     def needs_episodes(self) -> bool:

@@ -14,7 +14,8 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, ScalarLike
 
 from jaxcredit.core.estimator import Context, CreditEstimator, State
-from jaxcredit.core.recurrence import Form, backward_recurrence
+from jaxcredit.core.fields import INFINITY, choice, within
+from jaxcredit.core.recurrence import FORMS, Form, backward_recurrence
 from jaxcredit.core.trajectory import Trajectory, bootstrap_discount, over_columns, require, zero_padding
 from jaxcredit.time_centric.returns import PerStep, conform, following, trace_factor
 
@@ -130,11 +131,11 @@ class VTrace(CreditEstimator):
     Reference: Espeholt et al. (2018), arXiv:1802.01561.
     """
 
-    gamma: float = 0.99
-    lam: float = 1.0
-    clip_rho: float = 1.0
-    clip_c: float = 1.0
-    form: Form = struct.field(pytree_node=False, default="auto")
+    gamma: float = within(0, 1, 0.99)
+    lam: float = within(0, 1, 1.0)
+    clip_rho: float = within(0, INFINITY, 1.0)
+    clip_c: float = within(0, INFINITY, 1.0)
+    form: Form = choice("auto", FORMS)
 
     def assign(
         self, key: jax.Array, state: State, trajectory: Trajectory, *, context: Context | None = None

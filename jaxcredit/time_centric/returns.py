@@ -22,7 +22,8 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, ScalarLike
 
 from jaxcredit.core.estimator import Context, CreditEstimator, State
-from jaxcredit.core.recurrence import Form, backward_recurrence
+from jaxcredit.core.fields import choice, static, whole, within
+from jaxcredit.core.recurrence import FORMS, Form, backward_recurrence
 from jaxcredit.core.trajectory import Trajectory, bootstrap_discount, continues, over_columns, require, zero_padding
 
 PerStep = ScalarLike | Float[Array, "T"]
@@ -49,7 +50,7 @@ def check_steps(reward: Any, **arrays: Any) -> None:
 def conform(reward: Any, terminated: Any, truncated: Any, **values: Any) -> list[Any]:
     """Check the arrays of one trajectory and return the values in the reward's dtype, in the order given."""
     check_steps(reward, terminated=terminated, truncated=truncated, **values)
-    return [value.astype(reward.dtype) for value in values.values()]
+    return [jnp.asarray(value).astype(reward.dtype) for value in values.values()]
 
 
 def trace_factor(
@@ -294,9 +295,9 @@ class MonteCarlo(CreditEstimator):
       Learning".
     """
 
-    gamma: float = 0.99
-    baseline: bool = struct.field(pytree_node=False, default=True)
-    form: Form = struct.field(pytree_node=False, default="auto")
+    gamma: float = within(0, 1, 0.99)
+    baseline: bool = static(True)
+    form: Form = choice("auto", FORMS)
 
     @property
     def needs_episodes(self) -> bool:
@@ -324,12 +325,8 @@ class NStep(CreditEstimator):
       n: static; number of rewards before bootstrapping, at least 1.
     """
 
-    gamma: float = 0.99
-    n: int = struct.field(pytree_node=False, default=5)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_n(self.n)
+    gamma: float = within(0, 1, 0.99)
+    n: int = whole(5)
 
     def assign(
         self, key: jax.Array, state: State, trajectory: Trajectory, *, context: Context | None = None
@@ -348,9 +345,9 @@ class TDLambda(CreditEstimator):
       form: static; how the recursion is computed, see `backward_recurrence`.
     """
 
-    gamma: float = 0.99
-    lam: float = 0.95
-    form: Form = struct.field(pytree_node=False, default="auto")
+    gamma: float = within(0, 1, 0.99)
+    lam: float = within(0, 1, 0.95)
+    form: Form = choice("auto", FORMS)
 
     def assign(
         self, key: jax.Array, state: State, trajectory: Trajectory, *, context: Context | None = None
@@ -371,9 +368,9 @@ class GAE(CreditEstimator):
     Reference: Schulman et al. (2016), arXiv:1506.02438.
     """
 
-    gamma: float = 0.99
-    lam: float = 0.95
-    form: Form = struct.field(pytree_node=False, default="auto")
+    gamma: float = within(0, 1, 0.99)
+    lam: float = within(0, 1, 0.95)
+    form: Form = choice("auto", FORMS)
 
     def assign(
         self, key: jax.Array, state: State, trajectory: Trajectory, *, context: Context | None = None

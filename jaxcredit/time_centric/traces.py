@@ -55,6 +55,9 @@ class FeatureStep(NamedTuple):
 
 def init_trace(weights: Float[Array, "D"]) -> TraceState:
     """State before the first step: the given weights and an empty trace."""
+    weights = jnp.asarray(weights)
+    if not jnp.issubdtype(weights.dtype, jnp.floating):
+        raise ValueError(f"weights have dtype {weights.dtype}; what is learned must be floats: weights.astype(float).")
     return TraceState(weights, jnp.zeros_like(weights), jnp.zeros((), weights.dtype))
 
 

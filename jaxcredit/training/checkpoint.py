@@ -145,7 +145,7 @@ def read(directory: Path, point: int) -> Checkpoint:
     path = directory / str(point)
     try:
         _read_score(path)
-        with np.load(path / ITEM / FILE, allow_pickle=False) as file:
+        with (path / ITEM / FILE).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}  # compares each with its checksum
         by_seed = arrays.pop(BY_SEED).tolist()
     except Exception as error:  # a damaged file shows as whatever its reader trips over

@@ -30,8 +30,8 @@ from jaxcredit.training.logging import (
     show_interval,
 )
 from jaxcredit.training.programs import CALLED_ONCE, init
-from jaxcredit.training.run import RunResult, check_keys, run
-from jaxcredit.training.sweep import as_arrays
+from jaxcredit.training.run import RunResult, run
+from jaxcredit.training.sweep import as_arrays, check_keys
 
 if TYPE_CHECKING:
     import pandas

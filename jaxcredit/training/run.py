@@ -32,7 +32,7 @@ from jaxcredit.training.logging import (
 from jaxcredit.training.mesh import seeds_of_process
 from jaxcredit.training.programs import Programs, compile_programs, over_axes
 from jaxcredit.training.record import Record, Saving
-from jaxcredit.training.sweep import as_arrays
+from jaxcredit.training.sweep import as_arrays, check_keys
 from jaxcredit.training.train import COUNTERS
 
 if TYPE_CHECKING:
@@ -278,15 +278,6 @@ def summarise(frame: pandas.DataFrame, evaluation: dict[str, np.ndarray]) -> pan
     last = frame.loc[points == points.max(), list(COUNTERS)]
     summary = late.drop(columns=["point", "iteration"]).assign(**{name: last[name].to_numpy() for name in COUNTERS})
     return summary.assign(**{f"eval.{name}": value for name, value in evaluation.items()}).reset_index()
-
-
-def check_keys(keys: jax.Array) -> None:
-    """Raise a ValueError unless `keys` are typed random keys, one per seed."""
-    if not (isinstance(keys, jax.Array) and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) and keys.ndim == 1):
-        raise ValueError(
-            "keys must be typed random keys, one per seed, [S]: for example jax.random.split(jax.random.key(0), 8); "
-            f"got {getattr(keys, 'dtype', type(keys).__name__)}{list(getattr(keys, 'shape', ()))}."
-        )
 
 
 def _rows(metrics: dict[str, np.ndarray], seeds: np.ndarray, point: int, iteration: int) -> pandas.DataFrame:

@@ -127,10 +127,9 @@ def sweep(
     Raises:
       ValueError: an unknown or static path, no values, lengths that do not match, sizes that do not divide.
     """
-    points = _points(values, mode)
-    agent = as_arrays(agent)
-    arrays = {path: np.asarray([point[path] for point in points]) for path in points[0]}
-    _check_paths(agent, arrays)
+    if summary not in ("last", "mean"):
+        raise ValueError(f"summary={summary!r} is not known; choose last or mean.")
+    agent, points, arrays = _prepare(agent, values, keys, mode)
     batch = batch_points or len(points)
     if len(points) % batch:
         raise ValueError(f"batch_points={batch} does not divide the {len(points)} points; choose sizes that divide.")
@@ -146,10 +145,44 @@ def sweep(
     return _frame(points, {name: np.concatenate([r[name] for r in results]) for name in results[0]})
 
 
+def sweep_metrics(
+    agent: OnPolicyAgent, values: Mapping[Path, Sequence[float]], keys: jax.Array, *, mode: str, eval_episodes: int
+) -> list[str]:
+    """The metrics that `sweep` would report; what it would object to is raised, and nothing is computed."""
+    agent, _, arrays = _prepare(agent, values, keys, mode)
+    chosen = {path: jnp.asarray(x) for path, x in arrays.items()}
+    program = partial(_train_points, num_iterations=1, summary="last", eval_episodes=eval_episodes)
+    return list(jax.eval_shape(program, agent, chosen, keys))
+
+
+def _prepare(
+    agent: OnPolicyAgent, values: Mapping[Path, Sequence[float]], keys: jax.Array, mode: str
+) -> tuple[OnPolicyAgent, list[dict[str, Any]], dict[str, np.ndarray]]:
+    """Check everything; the agent with array leaves, the points, and the values of every path over them."""
+    check_keys(keys)
+    points = _points(values, mode)
+    agent = as_arrays(agent)
+    arrays = {path: np.asarray([point[path] for point in points]) for path in points[0]}
+    _check_paths(agent, arrays)
+    return agent, points, arrays
+
+
+def check_keys(keys: jax.Array) -> None:
+    """Raise a ValueError unless `keys` are typed random keys, one per seed."""
+    if not (isinstance(keys, jax.Array) and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key) and keys.ndim == 1):
+        raise ValueError(
+            "keys must be typed random keys, one per seed, [S]: for example jax.random.split(jax.random.key(0), 8); "
+            f"got {getattr(keys, 'dtype', type(keys).__name__)}{list(getattr(keys, 'shape', ()))}."
+        )
+
+
 def _points(values: Mapping[Path, Sequence[float]], mode: str) -> list[dict[str, Any]]:
     """All points as dicts path -> value, shared paths written out."""
     if mode not in ("grid", "zip"):
         raise ValueError(f"mode={mode!r} is not known; choose grid or zip.")
+    for path, numbers in values.items():
+        if np.ndim(numbers) != 1 or not np.issubdtype(np.asarray(numbers).dtype, np.number):
+            raise ValueError(f"{path}={numbers!r} cannot be swept; give a list of numbers, for example [1e-4, 1e-3].")
     columns = [list(np.asarray(v).tolist()) for v in values.values()]
     if not columns or not all(columns):
         raise ValueError(
@@ -172,6 +205,16 @@ def _check_paths(agent: Any, arrays: Mapping[str, np.ndarray]) -> None:
                 f"{path!r} shapes the program and cannot be swept in one compile; build one agent per value. "
                 f"Traced paths near it: {', '.join(near)}."
             )
+        dtype = jax.tree.leaves(field_at(agent, path))[0].dtype
+        numbers = arrays[path]
+        if jnp.issubdtype(dtype, jnp.integer) and (numbers != numbers.astype(dtype)).any():
+            raise ValueError(f"{path} takes whole numbers; got {numbers.tolist()}.")
+    params = agent.env_params
+    for path in arrays:
+        if path.startswith("env_params."):
+            params = replace_at(params, path.removeprefix("env_params."), arrays[path])
+    if hasattr(agent.env, "check"):
+        agent.env.check(params)
 
 
 def _train_points(

@@ -15,6 +15,7 @@ from gymnax.environments import environment, spaces
 
 import envs
 import jaxcredit as jc
+from jaxcredit.agents.on_policy import PICTURE, outside_training
 from jaxcredit.networks.actor_critic import ActorCritic
 
 KEY = jax.random.key(0)
@@ -232,6 +233,8 @@ def test_no_environment() -> None:
     ("settings", "message"),
     [
         ({"num_envs": 0}, "num_envs=0 is not allowed"),
+        ({"credit": jc.chain(jc.RUDDER(), jc.GAE()), "episodic": False}, "works on whole episodes, but episodic=False"),
+        ({"credit": jc.chain(jc.GAE(), jc.RUDDER())}, "RUDDER rewrites the reward after an earlier member"),
         ({"num_envs": 4, "group_size": 3}, "group_size=3 does not divide num_envs=4"),
         ({"group_size": 2}, "needs whole episodes"),
         ({"minibatches": 3}, "minibatches=3 does not divide num_envs x window length = 32"),
@@ -243,6 +246,23 @@ def test_no_environment() -> None:
 def test_bad_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         jax.eval_shape(clock_agent(**settings).init, KEY)
+
+
+def test_no_key_serves_two_purposes() -> None:
+    """Keys outside of training, and those of the first iterations with their children, are all different."""
+    outside = [outside_training(KEY, purpose) for purpose in range(PICTURE + 1)]
+    iterations = [jax.random.fold_in(KEY, i + 1) for i in range(20)]
+    children = [jax.random.split(key, 4) for key in (*outside, *iterations)]
+    data = np.concatenate(
+        [jax.random.key_data(jnp.stack([*outside, *iterations])), *map(jax.random.key_data, children)]
+    )
+    assert len(np.unique(data, axis=0)) == len(data)
+
+
+@pytest.mark.parametrize("key", [jax.random.split(KEY), jax.random.PRNGKey(0)])
+def test_a_seed_has_one_typed_key(key: Any) -> None:
+    with pytest.raises(ValueError, match="one typed random key"):
+        jax.eval_shape(clock_agent().init, key)
 
 
 def test_whole_episodes_need_a_horizon() -> None:

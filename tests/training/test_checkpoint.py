@@ -184,11 +184,7 @@ def damage(path, how):
 
 @pytest.mark.parametrize("how", ["removed", "truncated", "flipped"])
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(copy, uninterrupted, how):
-    latest = copy / FOLDER / "4"
-    largest = max(
-        (path for path in (latest / "state").rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
-    )
-    damage(largest, how)
+    damage(copy / FOLDER / "4" / "arrays" / "arrays.npz", how)
     with pytest.warns(UserWarning, match=r"4 is damaged"):
         resumed = run_it(copy, resume=True)
     assert (copy / FOLDER / "damaged_4").exists()

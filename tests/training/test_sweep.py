@@ -56,12 +56,25 @@ def test_zip_shared_paths_and_environment_params() -> None:
 
 
 @pytest.mark.parametrize(
+    ("numbers", "message"), [([5, 50], "must lie between 3 and max_length=10"), ([5, 4.5], "takes whole numbers")]
+)
+def test_what_the_environment_does_not_take(numbers: list[float], message: str) -> None:
+    env, params = envs.make("DelayedKeyToDoor", length=10)
+    with pytest.raises(ValueError, match=message):
+        jc.sweep(AGENT.replace(env=env, env_params=params), {"env_params.length": numbers}, KEYS, num_iterations=1)
+
+
+@pytest.mark.usefixtures("no_type_checks")
+@pytest.mark.parametrize(
     ("values", "options", "message"),
     [
         ({"learning_rte": [1.0]}, {}, "did you mean learning_rate"),
         ({"credit.1.lambda": [1.0]}, {}, "did you mean lam"),
         ({"credit.5.lam": [1.0]}, {}, "Chain has no field '5'; did you mean 0, 1"),
         ({"num_envs": [2, 4]}, {}, "shapes the program and cannot be swept"),
+        ({"learning_rate": 0.1}, {}, "give a list of numbers"),
+        ({"learning_rate": ["a"]}, {}, "give a list of numbers"),
+        ({"learning_rate": [0.1]}, {"summary": "median"}, "choose last or mean"),
         ({}, {}, "at least one path"),
         ({"learning_rate": []}, {}, "at least one value"),
         ({"learning_rate": [1.0, 2.0], "clip": [0.1]}, {"mode": "zip"}, "equally many values"),

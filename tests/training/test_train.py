@@ -131,16 +131,19 @@ def test_no_float_recompiles(trained: Any) -> None:
     before = TRAIN._cache_size()
     keys = jax.random.split(KEY, 2)
     for i, path in enumerate(p for p in jc.leaf_paths(small()) if not p.startswith("env_params")):
-        TRAIN(jc.as_arrays(jc.replace_at(small(), path, (0.5, 1, jnp.float32(0.25))[i % 3])), keys, 10)
+        TRAIN(jc.as_arrays(jc.replace_at(small(), path, (1.0, 1, jnp.float32(1.0))[i % 3])), keys, 10)
     assert TRAIN._cache_size() == before
 
 
 def test_evaluation_is_apart_from_training() -> None:
     env, params = envs.make("ProbeObservation")
     agent = jc.PPO(env=env, env_params=params, num_envs=2, num_steps=4, hidden=(2,), minibatches=1)
-    result = jc.evaluate(agent, agent.init(KEY), KEY, 64)
+    state, judge = agent.init(KEY), jax.jit(jc.evaluate, static_argnums=3)
+    result = judge(agent, state, KEY, 64)
     assert result["episode_length"] == 1
     assert -1 <= result["episode_return"] <= 1
+    diverged = judge(agent, state.replace(params=jax.tree.map(lambda x: x + jnp.nan, state.params)), KEY, 64)
+    assert all(jnp.isnan(value) for value in diverged.values())
 
 
 @pytest.mark.usefixtures("no_type_checks")
