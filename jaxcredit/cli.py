@@ -349,15 +349,14 @@ def plot(
 
 def configure(agent: jc.OnPolicyAgent, path: str, value: Any) -> jc.OnPolicyAgent:
     """`replace_at` for words: refuses a value of another kind than the present one, and reads 64 as (64,) where due."""
-    replaced = jc.replace_at(agent, path, value)
     present = field_at(agent, path)
     kinds = {bool: bool, int: int, float: int | float, jax.Array: int | float, str: str}
     kind = next((kind for present_kind, kind in kinds.items() if isinstance(present, present_kind)), object)
     if isinstance(present, tuple) and not isinstance(value, tuple):
-        return jc.replace_at(agent, path, (value,))
-    if present is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
+        value = (value,)
+    elif present is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
         raise ValueError(f"{path}={value!r} is not allowed; give something of the kind of {present!r}.")
-    return replaced
+    return jc.replace_at(agent, path, value)
 
 
 def split_credit(credit: str) -> tuple[str, int]:

@@ -131,7 +131,7 @@ def test_train_without_evaluation_goes_on_where_it_ended(folder, capsys):
     train = ["train", "--env", "ProbeAction", "--total-steps", "256", "--directory", "unjudged"]
     settings = ["--agent", "a2c", "--seeds", "2", "--eval-episodes", "0", "--set", "num_steps=4", "episodic=False"]
     for resume in ([], ["--resume"]):
-        main([*train, *resume, *settings, "hidden=()"])
+        main([*train, *resume, *settings, "hidden=2"])
         assert capsys.readouterr().out.startswith("compiled in")
     assert "eval_episodes is 0 there and 256 here" in fails(capsys, *train, "--resume")
 
