@@ -215,7 +215,11 @@ def require_same(directory: Path, config: dict[str, Any]) -> bool:
     path = directory / CONFIG
     if not path.exists():
         return False
-    there, now = json.loads(path.read_text()), json.loads(json.dumps(config))
+    try:
+        there = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}). Nothing was changed; give another directory.") from error
+    now = json.loads(json.dumps(config))
     differences = list(_differences({name: there.get(name) for name in now}, now))
     if differences:
         raise ValueError(

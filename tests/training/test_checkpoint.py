@@ -204,6 +204,12 @@ def test_if_all_are_damaged_nothing_is_overwritten(copy):
     assert contents(copy) == before
 
 
+def test_a_damaged_configuration_is_said(copy):
+    damage(copy / "config.json", "truncated")
+    with pytest.raises(ValueError, match=r"config\.json is damaged"):
+        run_it(copy, resume=True)
+
+
 def test_checkpoints_hold_no_code(uninterrupted):
     """No pickle: everything is JSON or arrays."""
     for content in contents(uninterrupted.directory / FOLDER).values():
