@@ -2,7 +2,7 @@
 
     python -m experiments.kill_and_resume            20 kills (SIGKILL) at random instants, 10 kinds of damage
 
-Each kill: a process is started, killed after a random share of the time that a whole run takes, started again with
+Each kill: a process is started, killed after a random share of the time that training takes, started again with
 resume=True, and what it ends with is compared, bit by bit, with the run that was never killed: training state, curves,
 summary.  Each damage: a finished run's latest checkpoint is damaged and the run resumed; it must end the same, from the
 checkpoint before, or, where all are damaged, be refused with nothing changed.
@@ -92,9 +92,16 @@ def finish(process: subprocess.Popen[str]) -> str:
     return out.strip() if process.returncode == 0 else f"failed with {process.returncode}"
 
 
+def wait_for_training(process: subprocess.Popen[str], directory: Path) -> None:
+    """Return once the process has compiled and written its first point."""
+    while process.poll() is None and not (directory / "metrics.csv").exists():
+        time.sleep(0.01)
+
+
 def kill_once(name: str, whole: str, seconds: float, share: float, folder: Path) -> dict[str, Any]:
-    """Kill a run after a share of its time, resume it, and compare."""
+    """Kill a run after a share of the seconds from its first point to its end, resume it, and compare."""
     process = start(name, folder / "run", folder.parent / "cache")
+    wait_for_training(process, folder / "run")
     time.sleep(share * seconds)
     process.send_signal(signal.SIGKILL)
     finish(process)
@@ -173,13 +180,15 @@ def main(kills: int = 20, seed: int = 0) -> None:
         seconds, wholes = {}, {}
         for name in AGENTS:
             finish(start(name, root / f"first {name}", root / "cache"))  # fills the cache
+            process = start(name, root / f"whole {name}", root / "cache")
+            wait_for_training(process, root / f"whole {name}")
             began = time.perf_counter()
-            wholes[name] = finish(start(name, root / f"whole {name}", root / "cache"))
+            wholes[name] = finish(process)
             seconds[name] = time.perf_counter() - began
-            print(f"{name}: a whole run takes {seconds[name]:.1f} s", flush=True)
+            print(f"{name}: training takes {seconds[name]:.1f} s", flush=True)
         for i in range(kills):
             name = list(AGENTS)[i % len(AGENTS)]
-            share = instants.uniform(0.05, 1.0)
+            share = instants.uniform(0.0, 1.0)
             rows.append({"agent": name} | kill_once(name, wholes[name], seconds[name], share, root / f"kill {i}"))
             print(f"{i + 1} of {kills} kills: {rows[-1]}", flush=True)
         name = "PPO + RUDDER"

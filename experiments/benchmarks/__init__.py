@@ -1,0 +1,1 @@
+"""Speed, as ratios between programs that alternate in one process."""

@@ -1,0 +1,73 @@
+"""What jaxcredit is timed against: the extra `bench`, imported only when it is run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from experiments.benchmarks.timing import Compiled
+
+Peer = Callable[[int, int, int], Compiled]
+
+
+def stable_baselines3(num_envs: int, seeds: int, updates: int) -> Compiled:
+    """PPO of stable-baselines3 on gymnasium's CartPole-v1, one thread, one seed after another (so only one is run)."""
+    import torch  # pyright: ignore[reportMissingImports]
+    from stable_baselines3 import PPO  # pyright: ignore[reportMissingImports]
+    from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[reportMissingImports]
+
+    del seeds
+    torch.set_num_threads(1)
+    steps = min(updates, 8) * num_envs * 128
+    began = time.perf_counter()
+    agent = PPO(
+        "MlpPolicy", make_vec_env("CartPole-v1", n_envs=num_envs), n_steps=128, batch_size=num_envs * 32, n_epochs=4,
+        learning_rate=3e-4, device="cpu",
+    )  # fmt: skip
+
+    def call() -> list[Any]:
+        agent.learn(total_timesteps=steps)
+        return []
+
+    return Compiled(call, float(steps), time.perf_counter() - began, float("nan"))
+
+
+PPO: dict[str, Peer] = {"stable-baselines3": stable_baselines3}
+
+
+def rlax_gae(reward: Any, value: Any, next_value: Any, discount: Any, log_rho: Any) -> tuple[Any, ...]:
+    """rlax's truncated GAE, time-major over columns."""
+    import rlax
+
+    def column(reward: Any, discount: Any, values: Any) -> Any:
+        return rlax.truncated_generalized_advantage_estimation(reward, discount, 0.95, values)
+
+    del log_rho
+    values = jax.numpy.concatenate([value, next_value[-1:]])
+    return jax.vmap(column, 1, 1), reward, discount, values
+
+
+def rlax_lambda_returns(reward: Any, value: Any, next_value: Any, discount: Any, log_rho: Any) -> tuple[Any, ...]:
+    import rlax
+
+    del value, log_rho
+    return jax.vmap(lambda r, d, v: rlax.lambda_returns(r, d, v, 0.95), 1, 1), reward, discount, next_value
+
+
+def rlax_vtrace(reward: Any, value: Any, next_value: Any, discount: Any, log_rho: Any) -> tuple[Any, ...]:
+    import rlax
+
+    def column(value: Any, next_value: Any, reward: Any, discount: Any, rho: Any) -> Any:
+        return rlax.vtrace_td_error_and_advantage(value, next_value, reward, discount, rho)
+
+    return jax.vmap(column, 1, 1), value, next_value, reward, discount, jax.numpy.exp(log_rho)
+
+
+RLAX: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "gae": rlax_gae,
+    "lambda_returns": rlax_lambda_returns,
+    "vtrace": rlax_vtrace,
+}
