@@ -183,6 +183,7 @@ def train(
     resume: bool = False,
     checkpoint_seconds: float = 60.0,
     memory_limit: float | None = None,
+    wandb: str | None = None,
     coordinator: str | None = None,
     processes: int | None = None,
     process: int | None = None,
@@ -196,6 +197,7 @@ def train(
       resume: go on with the run in --directory, if there is one; give the same settings again.
       checkpoint_seconds: time between checkpoints (written only with --directory); inf writes none.
       memory_limit: GiB per device; seeds that need more are trained in batches.
+      wandb: a project of Weights & Biases to report to (needs the extra wandb).
       coordinator: HOST:PORT of process 0, where several processes share the seeds; under SLURM nothing need be given.
       processes: how many there are.
       process: which of them this is, from 0.
@@ -211,6 +213,7 @@ def train(
         eval_episodes=setup.eval_episodes,
         checkpoint_seconds=checkpoint_seconds,
         memory_limit=memory_limit,
+        wandb=wandb,
     )
     names = [name for name in result.summary.columns if name.startswith("eval.")]
     rows = [(name.removeprefix("eval."), show_interval(finite_interval(result.summary[name]))) for name in names]

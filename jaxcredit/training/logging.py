@@ -114,6 +114,17 @@ def _duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
+def scalars(rows: pandas.DataFrame) -> tuple[int, dict[str, float]]:
+    """One point over all seeds: the mean of their valid steps, and of every metric that has a number `NAME/iqm` and
+    `NAME/mean`."""
+    values = {}
+    for name in rows.columns.difference(INDEX, sort=False):
+        column = rows[name].to_numpy()
+        if np.isfinite(column).any():
+            values |= {f"{name}/iqm": finite_iqm(column), f"{name}/mean": float(np.nanmean(column))}
+    return int(rows["valid_steps"].to_numpy().mean()), values
+
+
 class RunFiles:
     """The files of one run.
 
@@ -149,12 +160,9 @@ class RunFiles:
         """Add one point: a row per seed."""
         path = self.directory / "metrics.csv"
         rows.to_csv(path, mode="a", header=not path.exists(), index=False)
-        step = int(rows["valid_steps"].to_numpy().mean())
-        for name in rows.columns.difference(INDEX, sort=False):
-            values = rows[name].to_numpy()
-            if np.isfinite(values).any():
-                self._events.add_scalar(f"{name}/iqm", finite_iqm(values), step)
-                self._events.add_scalar(f"{name}/mean", float(np.nanmean(values)), step)
+        step, values = scalars(rows)
+        for name, value in values.items():
+            self._events.add_scalar(name, value, step)
         self._events.flush()
 
     def finish(self, frame: pandas.DataFrame, summary: pandas.DataFrame) -> None:

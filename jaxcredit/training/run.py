@@ -33,6 +33,7 @@ from jaxcredit.training.mesh import seeds_of_process
 from jaxcredit.training.programs import Programs, compile_programs, over_axes
 from jaxcredit.training.record import Record, Saving
 from jaxcredit.training.sweep import as_arrays, check_keys
+from jaxcredit.training.tracking import Tracker
 from jaxcredit.training.train import COUNTERS
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def run(
     keep: int = 2,
     best: str = "episode_return",
     memory_limit: float | None = None,
+    wandb: str | None = None,
 ) -> RunResult:
     """Train many seeds side by side in one compiled program, chunk by chunk, and write down what happens.
 
@@ -109,6 +111,7 @@ def run(
       best: the metric of whose interquartile mean over seeds the best saved checkpoint stays too.
       memory_limit: GiB per device; seeds that need more are trained in batches.  None takes what the device has, where
         it says so.
+      wandb: a project of Weights & Biases that gets what TensorBoard gets (needs the extra `wandb`).
     Returns:
       A `RunResult`.
     Raises:
@@ -162,8 +165,12 @@ def run(
             if interrupted.is_set() and results:
                 break
             folder = directory if alone or directory is None else directory / part_name(part)
-            with _record(folder, config | {"seeds": part.tolist()}, saving, programs.axes) as record:
-                results.append(training.train(keys, part, record))
+            settings = config | {"seeds": part.tolist()}
+            with (
+                _record(folder, settings, saving, programs.axes) as record,
+                _tracker(wandb, settings, folder) as tracker,
+            ):
+                results.append(training.train(keys, part, record, tracker))
     state, frame, summary = _merge(results, programs.axes)
     if directory is not None and len(parts) > 1 and jax.process_count() == 1:
         write_results(directory, frame, summary, label)
@@ -216,7 +223,7 @@ class _Training:
     until: Callable[[pandas.DataFrame], bool] | None
     teller: _Teller
 
-    def train(self, keys: jax.Array, seeds: np.ndarray, record: Record | None) -> _Part:
+    def train(self, keys: jax.Array, seeds: np.ndarray, record: Record | None, tracker: Tracker | None) -> _Part:
         """Train some of the seeds, from the start or from what was saved of them."""
         import pandas as pd
 
@@ -235,6 +242,8 @@ class _Training:
             points.append(_rows(jax.device_get(metrics), seeds, len(points), iteration))
             if record is not None:
                 record.add(points, state)
+            if tracker is not None:
+                tracker.add(points[-1])
             self.teller.trained(points[-1], points[-2] if len(points) > 1 else None)
         if record is not None:
             record.save(points, state)
@@ -245,6 +254,8 @@ class _Training:
         summary = summarise(frame, {name: values[: len(seeds)] for name, values in evaluation.items()})
         if record is not None:
             record.finish(frame, summary)
+        if tracker is not None:
+            tracker.finish(summary)
         if len(seeds) < programs.size:
             state = over_axes(lambda leaf: leaf[: len(seeds)], programs.axes, state)
         return _Part(state, frame, summary)
@@ -298,6 +309,12 @@ def _record(
     folder: Path | None, config: dict[str, Any], saving: Saving, axes: Any
 ) -> AbstractContextManager[Record | None]:
     return nullcontext() if folder is None else Record(folder, config, saving, axes)
+
+
+def _tracker(
+    project: str | None, config: dict[str, Any], folder: Path | None
+) -> AbstractContextManager[Tracker | None]:
+    return nullcontext() if project is None else Tracker(project, config, folder)
 
 
 @contextmanager
