@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -42,24 +43,39 @@ class EpisodicEnvironment(Environment):
         return spaces.Discrete(self.num_actions)
 
 
-def check_length(length: Any, *, minimum: int, maximum: int) -> None:
-    """Raise a ValueError unless minimum <= length <= maximum, for a number or an array of them."""
-    if np.min(length) < minimum or np.max(length) > maximum:
-        raise ValueError(
-            f"length={np.asarray(length).tolist()} is not allowed: it must lie between {minimum} and "
-            f"max_length={maximum}. Pass a larger static max_length to make it longer."
-        )
+class SizedEnvironment(EpisodicEnvironment):
+    """One whose params hold a traced `length`, up to the static field `max_length`, by which its arrays are sized."""
+
+    max_length: int
+    min_length: ClassVar[int]
+    params_type: ClassVar[Callable[..., Any]]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.max_length, int):
+            raise ValueError(f"max_length={self.max_length!r} is not allowed: it is static, a whole number.")
+        if self.max_length < self.min_length:
+            raise ValueError(
+                f"max_length={self.max_length} is not allowed: an episode has at least {self.min_length} steps."
+            )
+
+    @property
+    def horizon(self) -> int:
+        return self.max_length
+
+    @property
+    def default_params(self) -> PyTree:
+        return self.params_type(length=self.max_length)
+
+    def check(self, params: PyTree) -> None:
+        super().check(params)
+        if np.min(params.length) < self.min_length or np.max(params.length) > self.max_length:
+            raise ValueError(
+                f"length={np.asarray(params.length).tolist()} is not allowed: it must lie between {self.min_length} "
+                f"and max_length={self.max_length}. Pass a larger static max_length to make it longer."
+            )
 
 
 def check_probability(name: str, probability: Any) -> None:
     """Raise a ValueError unless 0 <= probability <= 1, for a number or an array of them."""
     if not (np.min(probability) >= 0 and np.max(probability) <= 1):
         raise ValueError(f"{name}={np.asarray(probability).tolist()} is not allowed: a probability is from 0 to 1.")
-
-
-def check_max_length(max_length: int, *, minimum: int) -> None:
-    """Raise a ValueError unless the static maximum leaves room for the shortest episode."""
-    if not isinstance(max_length, int):
-        raise ValueError(f"max_length={max_length!r} is not allowed: it is static, a whole number.")
-    if max_length < minimum:
-        raise ValueError(f"max_length={max_length} is not allowed: an episode has at least {minimum} steps.")

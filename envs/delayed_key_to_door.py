@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from flax import struct
 from gymnax.environments import environment, spaces
 from jaxtyping import Array, Float
 
-from envs.base import check_length, check_max_length
+from envs.base import SizedEnvironment
 from envs.finite import FiniteEnvironment
 
 TAKE_KEY = 0
@@ -47,7 +47,7 @@ class Params:
 
 
 @dataclasses.dataclass(frozen=True)
-class DelayedKeyToDoor(FiniteEnvironment):
+class DelayedKeyToDoor(SizedEnvironment, FiniteEnvironment):
     """Take an unseen key in step 0, walk, open the door in the last step; the whole reward comes there.
 
     Step 0: action 0 takes the key. Steps 1 .. L-2: a cost event happens with probability `event_probability`, whatever
@@ -67,29 +67,16 @@ class DelayedKeyToDoor(FiniteEnvironment):
     """
 
     max_length: int = 40
-
-    def __post_init__(self) -> None:
-        check_max_length(self.max_length, minimum=MIN_LENGTH)
-
-    @property
-    def horizon(self) -> int:
-        return self.max_length
+    min_length: ClassVar[int] = MIN_LENGTH
+    params_type: ClassVar[Any] = Params
 
     @property
     def num_actions(self) -> int:
         return 4
 
     @property
-    def default_params(self) -> Params:
-        return Params(length=self.max_length)
-
-    @property
     def state_sizes(self) -> State:
         return State(time=self.max_length, has_key=2, events=self.max_length - 1, event=2)
-
-    def check(self, params: Params) -> None:
-        super().check(params)
-        check_length(params.length, minimum=MIN_LENGTH, maximum=self.max_length)
 
     def noise(self, params: Params) -> tuple[Array, Float[Array, "2"]]:
         """Whether an event happens: 0 or 1."""
@@ -119,10 +106,10 @@ class DelayedKeyToDoor(FiniteEnvironment):
 
     def get_obs(self, state: State, params: Params | None = None, key: jax.Array | None = None) -> Float[Array, "5"]:
         del key
-        params = self.default_params if params is None else params
-        door = state.time >= params.length - 1
+        settings: Params = self.default_params if params is None else params
+        door = state.time >= settings.length - 1
         start = state.time == 0
-        parts = [start, ~(start | door), door, state.time / params.length, state.event]
+        parts = [start, ~(start | door), door, state.time / settings.length, state.event]
         return jnp.stack([jnp.asarray(part, jnp.float32) for part in parts])
 
     def observation_space(self, params: Params) -> spaces.Box:

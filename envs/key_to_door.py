@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from flax import struct
 from gymnax.environments import environment, spaces
 from jaxtyping import Array, Float
 
-from envs.base import check_length, check_max_length
+from envs.base import SizedEnvironment
 from envs.finite import FiniteEnvironment
 
 MIN_LENGTH = 3
@@ -58,7 +58,7 @@ class Params:
 
 
 @dataclasses.dataclass(frozen=True)
-class KeyToDoor(FiniteEnvironment):
+class KeyToDoor(SizedEnvironment, FiniteEnvironment):
     """Move one cell per step, whatever the action: key in cell 0, apples between, door in L - 2, treasure in L - 1.
 
     Cell 0: action 0 takes the key. Cells 1 .. L-3 are empty or hold an apple on the left or right side, which action 1
@@ -78,21 +78,12 @@ class KeyToDoor(FiniteEnvironment):
     """
 
     max_length: int = 40
-
-    def __post_init__(self) -> None:
-        check_max_length(self.max_length, minimum=MIN_LENGTH)
-
-    @property
-    def horizon(self) -> int:
-        return self.max_length
+    min_length: ClassVar[int] = MIN_LENGTH
+    params_type: ClassVar[Any] = Params
 
     @property
     def num_actions(self) -> int:
         return 4
-
-    @property
-    def default_params(self) -> Params:
-        return Params(length=self.max_length)
 
     @property
     def state_sizes(self) -> State:
@@ -103,10 +94,6 @@ class KeyToDoor(FiniteEnvironment):
         """Kind of every cell `[max_length]` of the longest corridor; shorter ones use its beginning."""
         cells = np.random.default_rng(2022).choice(3, size=self.max_length - 3, p=[0.2, 0.4, 0.4])
         return np.concatenate([[KEY], cells, [EMPTY, EMPTY]]).astype(np.int32)
-
-    def check(self, params: Params) -> None:
-        super().check(params)
-        check_length(params.length, minimum=MIN_LENGTH, maximum=self.max_length)
 
     def noise(self, params: Params) -> tuple[tuple[Array, Array], Float[Array, "4"]]:
         """Whether an apple is a good one (0 or 1), and the sign of the reward noise (-1 or 1)."""
@@ -139,9 +126,9 @@ class KeyToDoor(FiniteEnvironment):
 
     def get_obs(self, state: State, params: Params | None = None, key: jax.Array | None = None) -> Float[Array, "9"]:
         del key
-        params = self.default_params if params is None else params
-        position = jnp.asarray(state.time / params.length, jnp.float32)
-        cell = jax.nn.one_hot(self._cell(state, params), NUM_CELLS)
+        settings: Params = self.default_params if params is None else params
+        position = jnp.asarray(state.time / settings.length, jnp.float32)
+        cell = jax.nn.one_hot(self._cell(state, settings), NUM_CELLS)
         return jnp.concatenate([position[None], cell, jax.nn.one_hot(state.has_key, 2)])
 
     def observation_space(self, params: Params) -> spaces.Box:

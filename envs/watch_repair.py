@@ -7,7 +7,7 @@ arXiv:1806.07857, with the numbers of the authors' public demonstration code.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from flax import struct
 from gymnax.environments import environment, spaces
 from jaxtyping import Array, Float
 
-from envs.base import EpisodicEnvironment, check_length, check_max_length
+from envs.base import SizedEnvironment
 
 NUM_BRANDS = 4
 REPAIR = 0
@@ -63,7 +63,7 @@ class Params:
 
 
 @dataclasses.dataclass(frozen=True)
-class WatchRepair(EpisodicEnvironment):
+class WatchRepair(SizedEnvironment):
     """Decide in step 0 whether to repair (action 0) a watch of a random brand, or not (action 1).
 
     Repairing costs at once; the price, less delivery, jams and flat tyres on the way, comes in the last step. Later
@@ -79,25 +79,12 @@ class WatchRepair(EpisodicEnvironment):
     """
 
     max_length: int = 50
-
-    def __post_init__(self) -> None:
-        check_max_length(self.max_length, minimum=MIN_LENGTH)
-
-    @property
-    def horizon(self) -> int:
-        return self.max_length
+    min_length: ClassVar[int] = MIN_LENGTH
+    params_type: ClassVar[Any] = Params
 
     @property
     def num_actions(self) -> int:
         return 2
-
-    @property
-    def default_params(self) -> Params:
-        return Params(length=self.max_length)
-
-    def check(self, params: Params) -> None:
-        super().check(params)
-        check_length(params.length, minimum=MIN_LENGTH, maximum=self.max_length)
 
     def action_values(self, params: Params) -> Float[Array, "4 2"]:
         """Exact expected return of both actions in step 0, per brand, in reward units."""
