@@ -34,6 +34,7 @@ class Programs:
       like: the shapes of the state.
       size: seeds trained at a time.
       bytes: memory of one device while a chunk runs.
+      metrics: names of what a chunk reports.
     """
 
     init: Callable[[jax.Array], TrainState]
@@ -44,6 +45,7 @@ class Programs:
     like: TrainState
     size: int
     bytes: int
+    metrics: tuple[str, ...]
 
 
 def compile_programs(
@@ -98,6 +100,7 @@ def compile_programs(
         like=like,
         size=size,
         bytes=_bytes(chunk),
+        metrics=tuple(chunk.out_info[1]),
     )
 
 

@@ -153,6 +153,8 @@ def run(
         show(Report(label, 0, chunks, 0, 0.0, 0.0, math.nan))
         began = time.perf_counter()
         programs = compile_programs(agent, keys[mine], per_chunk, eval_episodes, memory_limit)
+        if best not in programs.metrics:
+            raise ValueError(f"best={best!r} is no metric of this run; choose one of {', '.join(programs.metrics)}.")
         parts = [mine[i : i + programs.size] for i in range(0, len(mine), programs.size)]
         alone = len(parts) == jax.process_count() == 1
         config["seeds_at_a_time"] = programs.size

@@ -204,6 +204,12 @@ def test_if_all_are_damaged_nothing_is_overwritten(copy):
     assert contents(copy) == before
 
 
+def test_the_metric_of_the_best_is_known_before_anything_is_written(tmp_path):
+    with pytest.raises(ValueError, match=r"best='retrun' is no metric of this run; choose one of .*episode_return"):
+        run_it(tmp_path / "run", best="retrun")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_damaged_configuration_is_said(copy):
     damage(copy / "config.json", "truncated")
     with pytest.raises(ValueError, match=r"config\.json is damaged"):
