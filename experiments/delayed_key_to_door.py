@@ -26,7 +26,7 @@ import jaxcredit as jc
 from jaxcredit.cli import Setup, read_settings
 from jaxcredit.evaluation.plots import heat_map
 from jaxcredit.evaluation.statistics import iqm
-from jaxcredit.training.compare import compare
+from jaxcredit.training.compare import compare, mostly_censored
 
 RESULTS = Path("experiments/results/delayed_key_to_door")
 METHODS = ("rudder", "gae", "montecarlo", "gae+gru")
@@ -157,7 +157,9 @@ def draw_map() -> None:
     RUDDER, and there is nothing to compare.
     """
     known = pd.read_csv(RESULTS / "map.csv")
-    cells = known.sort_values("episodes", kind="stable").assign(bound=known["censored"] > known["seeds"] / 4)
+    cells = known.sort_values("episodes", kind="stable").assign(
+        bound=mostly_censored(known["censored"], known["seeds"])
+    )
     ours = cells["method"] == "rudder"
     best = [pd.DataFrame(cells[who]).groupby(["cost", "length"]).first().to_dict("list") for who in (~ours, ours)]
     bounds = [table["bound"] for table in best]

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxcredit.training.programs import bytes_in_use
+
 
 class Compiled(NamedTuple):
     """A program ready to run.
@@ -31,9 +33,7 @@ def compile_jax(function: Callable[..., Any], *arguments: Any, work: float) -> C
     began = time.perf_counter()
     program = jax.jit(function).lower(*arguments).compile()
     seconds = time.perf_counter() - began
-    use: Any = program.memory_analysis()
-    held = use.argument_size_in_bytes + use.output_size_in_bytes + use.temp_size_in_bytes
-    return Compiled(lambda: program(*arguments), work, seconds, held / 2**20)
+    return Compiled(lambda: program(*arguments), work, seconds, bytes_in_use(program) / 2**20)
 
 
 def in_turns(programs: Mapping[str, Compiled], repeats: int) -> list[dict[str, Any]]:

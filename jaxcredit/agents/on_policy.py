@@ -309,9 +309,10 @@ class OnPolicyAgent(Frozen):
 
         The trajectory keeps the unclipped action, so log-probabilities are exact at the bounds.
         """
-        if self.bounds is None:
+        bounds = self.bounds
+        if bounds is None:
             return action
-        low, high = self.bounds
+        low, high = bounds
         return into_bounds(action.reshape(action.shape[0], *low.shape), low, high)
 
     @property

@@ -108,7 +108,11 @@ def newest(directory: Path) -> Checkpoint | None:
             damaged.append(point)
             warnings.warn(f"{error} Looking for an earlier one.", stacklevel=2)
         else:
-            for bad in damaged:
+            # a score that cannot be read would stop Orbax from counting the others
+            unscored = [
+                earlier for earlier in points(directory) if earlier < point and not _has_score(directory, earlier)
+            ]
+            for bad in damaged + unscored:
                 _set_aside(directory / str(bad))
             return found
     if damaged:
@@ -120,12 +124,13 @@ def newest(directory: Path) -> Checkpoint | None:
 
 
 def best(directory: Path) -> Checkpoint:
-    """The checkpoint with the best score.
+    """The checkpoint with the best score, of those whose score can be read.
 
     Raises:
-      ValueError: nothing saved, or the best one is damaged.
+      ValueError: there is none, or the best one is damaged.
     """
-    scores = [(_read_score(directory / str(point)), point) for point in points(directory)]
+    readable = [point for point in points(directory) if _has_score(directory, point)]
+    scores = [(_read_score(directory / str(point)), point) for point in readable]
     if not scores:
         raise ValueError(f"{directory} holds no checkpoint.")
     return read(directory, max(scores)[1])
@@ -218,6 +223,14 @@ def _score(metrics: Any) -> float:
 
 def _read_score(path: Path) -> float:
     return float(_score(json.loads((path / "metrics/metrics").read_text())))
+
+
+def _has_score(directory: Path, point: int) -> bool:
+    try:
+        _read_score(directory / str(point))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return True
 
 
 def _set_aside(path: Path) -> None:

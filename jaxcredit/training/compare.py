@@ -176,7 +176,12 @@ def tabulate(
         if best is not None:
             crossing = crossings[method]
             row |= _columns("episodes", bootstrap_interval(crossing.step)) | {"censored": int(crossing.censored.sum())}
-            row |= _columns("ratio", UNKNOWN if _mostly_censored(best) else bootstrap_ratio(crossing.step, best.step))
+            row |= _columns(
+                "ratio",
+                UNKNOWN
+                if mostly_censored(best.censored.sum(), best.censored.size)
+                else bootstrap_ratio(crossing.step, best.step),
+            )
         rows.append(row | {"compile_seconds": result.compile_seconds, "run_seconds": result.run_seconds})
     return pd.DataFrame(rows)
 
@@ -309,9 +314,9 @@ def _crossing(frame: pandas.DataFrame, measure: str, threshold: float) -> Crossi
     return threshold_step(curve, steps, threshold, window)
 
 
-def _mostly_censored(crossing: Crossing) -> bool:
+def mostly_censored(censored: Any, seeds: Any) -> Any:
     """Whether more than a quarter of the seeds never got there: then the interquartile mean depends on the budget."""
-    return bool(crossing.censored.mean() > 0.25)
+    return censored > seeds / 4
 
 
 def _columns(name: str, interval: Interval) -> dict[str, float]:
@@ -323,7 +328,7 @@ def _cell(row: dict[str, Any], name: str) -> str:
     text = show_interval(Interval(row[name], row[f"{name}.low"], row[f"{name}.high"]))
     if name not in ("episodes", "ratio") or not row["censored"] or math.isnan(row[name]):
         return text
-    if row["censored"] > row["seeds"] / 4:
+    if mostly_censored(row["censored"], row["seeds"]):
         text = f"> {row[name]:,.3g}" if name == "ratio" else f"> {row[name]:,.0f}"
     return text if name == "ratio" else f"{text} ({row['censored']} never)"
 

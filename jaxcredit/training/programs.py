@@ -84,7 +84,7 @@ def compile_programs(
     lanes = 1 if agent.split_environments else mesh.size
     size = -(-len(keys) // lanes) * lanes
     chunk = train.lower(agent, shapes(size)[1]).compile()
-    fitting = seeds_that_fit(len(keys), _bytes(chunk), lanes, memory_limit)
+    fitting = seeds_that_fit(len(keys), bytes_in_use(chunk), lanes, memory_limit)
     if fitting < size:
         size = fitting
         chunk = train.lower(agent, shapes(size)[1]).compile()
@@ -99,13 +99,13 @@ def compile_programs(
         axes=axes,
         like=like,
         size=size,
-        bytes=_bytes(chunk),
+        bytes=bytes_in_use(chunk),
         metrics=tuple(chunk.out_info[1]),
     )
 
 
-def _bytes(program: Any) -> int:
-    """Memory of one device while the program runs."""
+def bytes_in_use(program: Any) -> int:
+    """Memory of one device while a compiled program runs."""
     use = program.memory_analysis()
     aliased = use.alias_size_in_bytes
     return use.argument_size_in_bytes + use.output_size_in_bytes - aliased + use.temp_size_in_bytes

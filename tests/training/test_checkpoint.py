@@ -191,6 +191,14 @@ def test_a_damaged_checkpoint_is_noticed_and_the_one_before_used(copy, uninterru
     assert_equal_runs(resumed, uninterrupted)
 
 
+def test_an_earlier_score_that_is_damaged_does_not_stop_a_run(copy, uninterrupted):
+    earlier = min(checkpoint.points(copy / FOLDER))
+    (copy / FOLDER / str(earlier) / "metrics/metrics").write_text("{")
+    assert checkpoint.best(copy / FOLDER).point == 4
+    assert_equal_runs(run_it(copy, resume=True), uninterrupted)
+    assert (copy / FOLDER / f"damaged_{earlier}").exists()
+
+
 def test_if_all_are_damaged_nothing_is_overwritten(copy):
     for point in checkpoint.points(copy / FOLDER):
         damage(copy / FOLDER / str(point) / "arrays" / "arrays.npz", "truncated")
