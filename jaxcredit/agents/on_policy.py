@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -17,7 +18,7 @@ from jaxcredit.core.fields import INFINITY, check_fields, static, whole, within
 from jaxcredit.core.frozen import Frozen
 from jaxcredit.core.statistics import Mean, RunningMoments
 from jaxcredit.core.trajectory import Trajectory, masked_mean, standardise
-from jaxcredit.networks.actor_critic import ActorCritic, distribution_parameters
+from jaxcredit.networks.actor_critic import ActorCritic, as_distribution, distribution_parameters, draw_noise, sample
 from jaxcredit.networks.mlp import flatten_observation
 from jaxcredit.networks.policy import apply_normalised, into_bounds
 from jaxcredit.time_centric.returns import GAE
@@ -178,13 +179,17 @@ class OnPolicyAgent(Frozen):
         return hasattr(self.env.action_space(self.env_params), "n")
 
     @property
+    def _action_size(self) -> int:
+        """Number of discrete actions, or dimensions of a continuous one."""
+        space = self.env.action_space(self.env_params)
+        return int(space.n) if self.is_discrete else math.prod(space.shape)
+
+    @property
     def policy(self) -> Any:
         """The network module."""
         if self.network is not None:
             return self.network
-        space = self.env.action_space(self.env_params)
-        actions = space.n if self.is_discrete else max(1, int(jnp.zeros(space.shape).size))
-        return ActorCritic(int(actions), not self.is_discrete, self.hidden, self.memory)
+        return ActorCritic(self._action_size, not self.is_discrete, self.hidden, self.memory)
 
     def init(self, key: jax.Array) -> TrainState:
         """Build the state of a run from one key.
@@ -294,15 +299,36 @@ class OnPolicyAgent(Frozen):
         """The network on observations `[T, B, ...]`, normalised if the agent says so."""
         return apply_normalised(self.policy, params, moments, carry, observation, first)
 
-    def act(self, params: Any, moments: RunningMoments | None) -> Any:
-        """The sampling policy: (key, carry, observation, first) -> (carry, action), all `[B, ...]`."""
+    def play(
+        self,
+        key: jax.Array,
+        params: Any,
+        moments: RunningMoments | None,
+        runner: Runner,
+        num_steps: int,
+        **options: Any,
+    ) -> tuple[Runner, Trajectory, Metrics]:
+        """Run the sampled policy; see `collect`, which takes the options."""
+        noise_key, env_key = jax.random.split(key)
+        noise = draw_noise(noise_key, not self.is_discrete, (num_steps, *runner.first.shape, self._action_size))
 
-        def sample(key: jax.Array, carry: Any, observation: Any, first: jax.Array) -> tuple[Any, jax.Array]:
+        def act(noise: jax.Array, carry: Any, observation: Any, first: jax.Array) -> tuple[Any, jax.Array, Any]:
             sequence = jax.tree.map(lambda x: x[None], observation)
             carry, distribution, _, _ = self.apply(params, moments, carry, sequence, first[None])
-            return carry, distribution.sample(seed=key)[0]
+            parameters = jax.tree.map(lambda x: x[0], distribution_parameters(distribution))
+            return carry, sample(parameters, noise), parameters
 
-        return sample
+        return collect(
+            self.env,
+            self.env_params,
+            act,
+            env_key,
+            noise,
+            runner,
+            to_env=self.to_env,
+            log_info=self.log_info,
+            **options,
+        )
 
     def to_env(self, action: jax.Array) -> jax.Array:
         """The environment's action: discrete as it is; continuous scaled from [-1, 1] to the bounds and clipped there.
@@ -338,17 +364,7 @@ class OnPolicyAgent(Frozen):
         if self.split_environments:
             runner = over_devices(runner, axis=0)
         carry = runner.carry
-        runner, trajectory, means = collect(
-            self.env,
-            self.env_params,
-            self.act(params, moments),
-            run_key,
-            runner,
-            self.window,
-            episodic=self.is_episodic,
-            to_env=self.to_env,
-            log_info=self.log_info,
-        )
+        runner, trajectory, means = self.play(run_key, params, moments, runner, self.window, episodic=self.is_episodic)
         if self.split_environments:
             trajectory = over_devices(trajectory, axis=1)
         trajectory = self.annotate(params, moments, carry, trajectory)
@@ -360,19 +376,25 @@ class OnPolicyAgent(Frozen):
         return runner, trajectory, means, carry
 
     def annotate(self, params: Any, moments: RunningMoments | None, carry: Any, trajectory: Trajectory) -> Trajectory:
-        """Write log_prob, logits, value and next_value, evaluated for the whole window at once."""
+        """Write log_prob, value and next_value, evaluated for the whole window at once."""
         steps, num_envs = trajectory.reward.shape
-        _, distribution, value, extras = self.apply(params, moments, carry, trajectory.observation, trajectory.first)
+
+        def in_one_row(tree: Any) -> Any:
+            return jax.tree.map(lambda x: x.reshape(1, steps * num_envs, *x.shape[2:]), tree)
+
+        sequence = trajectory.observation, trajectory.first
+        _, _, value, extras = self.apply(
+            params, moments, carry, *(sequence if self.policy.recurrent else in_one_row(sequence))
+        )
         # what followed step t, before any reset, is seen with the hidden state that step t left behind
-        after = jax.tree.map(lambda x: x.reshape(steps * num_envs, *x.shape[2:]), extras["carries"])
-        following = jax.tree.map(lambda x: x.reshape(1, steps * num_envs, *x.shape[2:]), trajectory.next_observation)
-        next_value = self.apply(params, moments, after, following, jnp.zeros((1, steps * num_envs), bool))[2]
-        log_prob = distribution.log_prob(trajectory.action)
+        after = jax.tree.map(lambda x: x[0], in_one_row(extras["carries"]))
+        following = in_one_row((trajectory.next_observation, jnp.zeros_like(trajectory.first)))
+        next_value = self.apply(params, moments, after, *following)[2]
+        log_prob = as_distribution(trajectory.logits).log_prob(trajectory.action)
         return trajectory.replace(
             log_prob=log_prob,
             behaviour_log_prob=log_prob,
-            logits=distribution_parameters(distribution),
-            value=jnp.where(trajectory.mask, value, 0),
+            value=jnp.where(trajectory.mask, value.reshape(steps, num_envs), 0),
             next_value=jnp.where(trajectory.mask, next_value.reshape(steps, num_envs), 0),
         )
 

@@ -87,18 +87,45 @@ class ActorCritic(nn.Module):
         return carry, self._distribution(parameters), value, {"carries": carries}
 
     def _distribution(self, parameters: jax.Array) -> distrax.Distribution:
-        import distrax
-
         if not self.continuous:
-            return distrax.Categorical(logits=parameters)
+            return as_distribution(parameters)
         log_scale = self.param("log_scale", nn.initializers.zeros, (self.actions,))
-        return distrax.MultivariateNormalDiag(parameters, jnp.broadcast_to(jnp.exp(log_scale), parameters.shape))
+        scale = jnp.broadcast_to(jnp.exp(log_scale), parameters.shape)
+        return as_distribution({"loc": parameters, "scale_diag": scale})
+
+
+def as_distribution(parameters: Any) -> distrax.Distribution:
+    """The distribution of actions with these parameters: logits `[..., A]`, or `loc` and `scale_diag` `[..., D]`."""
+    import distrax
+
+    if isinstance(parameters, dict):
+        return distrax.MultivariateNormalDiag(**parameters)
+    return distrax.Categorical(logits=parameters)
 
 
 def distribution_parameters(distribution: Any) -> Any:
-    """What `Trajectory.logits` stores: logits `[..., A]`, or a dict of `loc` and `scale_diag` `[..., D]`."""
+    """What `Trajectory.logits` stores, the inverse of `as_distribution`."""
     import distrax
 
     if isinstance(distribution, distrax.Categorical):
         return distribution.logits
     return {"loc": distribution.loc, "scale_diag": distribution.scale_diag}
+
+
+def sample(parameters: Any, noise: jax.Array) -> jax.Array:
+    """Draw actions from distributions with noise that was drawn before (`draw_noise`).
+
+    Args:
+      parameters: logits `[..., A]`, or `loc` and `scale_diag` `[..., D]`.
+      noise: Gumbel noise `[..., A]`, or normal noise `[..., D]`.
+    Returns:
+      argmax(logits + noise), `[...]` int32; or loc + scale * noise, `[..., D]`.
+    """
+    if isinstance(parameters, dict):
+        return parameters["loc"] + parameters["scale_diag"] * noise
+    return jnp.argmax(parameters + noise, axis=-1)
+
+
+def draw_noise(key: jax.Array, continuous: bool, shape: tuple[int, ...]) -> jax.Array:
+    """The noise that `sample` needs, of the shape of the logits `[..., A]` or of the locations `[..., D]`."""
+    return jax.random.normal(key, shape) if continuous else jax.random.gumbel(key, shape)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxcredit.agents.on_policy import PICTURE, OnPolicyAgent, TrainState, outside_training
-from jaxcredit.agents.rollout import collect, environment_name, start
+from jaxcredit.agents.rollout import environment_name, start
 from jaxcredit.evaluation.plots import credit_picture, learning_curves
 from jaxcredit.evaluation.statistics import Crossing, Interval, bootstrap_interval, bootstrap_ratio, iqm, threshold_step
 from jaxcredit.training.logging import (
@@ -217,36 +217,16 @@ def credit_trace(agent: OnPolicyAgent, state: TrainState, key: jax.Array, num_ep
     start_key, run_key, credit_key = jax.random.split(key, 3)
     carry = agent.policy.initial_carry(num_episodes)
     runner = start(agent.env, agent.env_params, start_key, num_episodes, carry)
-    _, trajectory, _ = collect(
-        _Marked(agent.env),
-        agent.env_params,
-        agent.act(state.params, state.moments),
-        run_key,
-        runner,
-        agent.window,
-        episodic=True,
-        to_env=agent.to_env,
+    _, trajectory, _ = agent.play(
+        run_key, state.params, state.moments, runner, agent.window, episodic=True, keep_info=("decisive",)
     )
-    following, decisive = trajectory.next_observation
-    trajectory = dataclasses.replace(trajectory, next_observation=following)
+    decisive = jnp.asarray(trajectory.extras.get("decisive", jnp.zeros_like(trajectory.mask)), bool)
     trajectory = agent.annotate(state.params, state.moments, carry, trajectory)
     assigned = agent.credit.assign(credit_key, state.credit, trajectory, context=agent.context(state.params))
     advantage = assigned.advantage
     if assigned.action_advantage is not None:
         advantage = jnp.take_along_axis(assigned.action_advantage, trajectory.action[..., None], axis=-1)[..., 0]
     return CreditTrace(trajectory.reward, assigned.reward, advantage, decisive, trajectory.mask)
-
-
-@dataclass(frozen=True)
-class _Marked:
-    """An environment whose mark of decisive steps travels beside the final observation, where `collect` keeps it."""
-
-    env: Any
-
-    def step(self, key: jax.Array, state: Any, action: jax.Array, params: Any) -> tuple[Any, ...]:
-        *result, info = self.env.step(key, state, action, params)
-        decisive = jnp.asarray(info.get("decisive", False), bool)
-        return *result, info | {"final_observation": (info["final_observation"], decisive)}
 
 
 def rewrites_reward(agent: OnPolicyAgent, state: TrainState) -> bool:

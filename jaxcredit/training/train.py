@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
-from jaxcredit.agents.rollout import collect, start
+from jaxcredit.agents.rollout import start
 from jaxcredit.core.statistics import Mean
 
 COUNTERS = ("total_steps", "valid_steps", "episodes")
@@ -97,17 +97,6 @@ def evaluate(agent: OnPolicyAgent, state: TrainState, key: jax.Array, num_episod
         raise ValueError("evaluate() needs to know how long an episode may last: give the agent horizon=N.")
     reset_key, run_key = jax.random.split(key)
     runner = start(agent.env, agent.env_params, reset_key, num_episodes, agent.policy.initial_carry(num_episodes))
-    act = agent.act(state.params, state.moments)
-    _, _, means = collect(
-        agent.env,
-        agent.env_params,
-        act,
-        run_key,
-        runner,
-        int(horizon),
-        episodic=True,
-        to_env=agent.to_env,
-        log_info=agent.log_info,
-    )
+    _, _, means = agent.play(run_key, state.params, state.moments, runner, int(horizon), episodic=True)
     sound = jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params)]).all()
     return {name: jnp.where(sound, mean.value, jnp.nan) for name, mean in means.items()}

@@ -16,7 +16,7 @@ from gymnax.environments import environment, spaces
 import envs
 import jaxcredit as jc
 from jaxcredit.agents.on_policy import PICTURE, outside_training
-from jaxcredit.networks.actor_critic import ActorCritic
+from jaxcredit.networks.actor_critic import ActorCritic, draw_noise, sample
 
 KEY = jax.random.key(0)
 
@@ -96,8 +96,66 @@ def test_values_are_those_of_the_network(window: Any) -> None:
     for name, observation in (("value", t.observation), ("next_value", t.next_observation)):
         expected = agent.policy.apply(state.params, (), observation, first)[2]
         np.testing.assert_allclose(getattr(t, name), expected, atol=1e-6)
+    distribution = agent.policy.apply(state.params, (), t.observation, first)[1]
+    np.testing.assert_allclose(t.logits, distribution.logits, atol=1e-6)
     log_prob = jnp.take_along_axis(jax.nn.log_softmax(t.logits), t.action[..., None], -1)[..., 0]
     np.testing.assert_allclose(t.log_prob, log_prob, atol=1e-6)
+
+
+@struct.dataclass
+class Ticket(environment.EnvState):
+    number: Any
+
+
+class Lottery(Clock):
+    """Every start shows a random number, `width` wide; every reward is random; action 1 ends the episode."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+
+    def step_env(self, key: Any, state: Ticket, action: Any, params: Any) -> Any:
+        following = state.replace(time=state.time + 1)
+        return following.number, following, jax.random.uniform(key), action == 1, {}
+
+    def reset_env(self, key: Any, params: Any) -> Any:
+        state = Ticket(time=jnp.zeros((), jnp.int32), number=jax.random.uniform(key, (self.width,)))
+        return state.number, state
+
+
+@pytest.mark.parametrize("width", [1, 64], ids=["starts drawn before the window", "starts drawn at the ends"])
+def test_every_episode_starts_afresh(width: int) -> None:
+    env = Lottery(width)
+    _, t = gather(jc.PPO(env=env, env_params=env.default_params, num_envs=4, num_steps=8, hidden=(4,)))
+    starts = np.asarray(t.observation)[np.asarray(t.first)][:, 0]
+    assert len(starts) > 8
+    assert len(np.unique(starts)) == len(starts)
+    assert len(np.unique(t.reward)) == 32
+    # the number shown at the start lasts until the end of its episode
+    np.testing.assert_array_equal(t.observation[1:][~t.first[1:]], t.observation[:-1][~t.first[1:]])
+
+
+def test_an_ended_episode_stands_still() -> None:
+    _, t = gather(clock_agent(episodic=True, horizon=3))
+    ended = (t.terminated | t.truncated) & t.mask
+    last = jnp.where(ended, t.observation[..., 0] + 1, 0).sum(0)
+    assert not t.mask.all()
+    np.testing.assert_array_equal(t.observation[..., 0][~t.mask], jnp.broadcast_to(last, t.mask.shape)[~t.mask])
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_noise_drawn_before_gives_actions_of_the_distribution(continuous: bool) -> None:
+    """20,000 draws; the bounds are more than four standard errors wide."""
+    parameters: Any = jnp.array([1.0, 0.0, -1.0])
+    if continuous:
+        parameters = {"loc": jnp.array([1.0, 2.0]), "scale_diag": jnp.array([0.5, 2.0])}
+    noise = draw_noise(KEY, continuous, (20_000, 2 if continuous else 3))
+    action = jax.vmap(sample, (None, 0))(parameters, noise)
+    if continuous:
+        np.testing.assert_allclose(action.mean(0), parameters["loc"], atol=0.06)
+        np.testing.assert_allclose(action.std(0), parameters["scale_diag"], rtol=0.03)
+    else:
+        assert action.dtype == jnp.int32
+        np.testing.assert_allclose(jnp.bincount(action) / 20_000, jax.nn.softmax(parameters), atol=0.015)
 
 
 def test_episodic_collection_pads_behind_the_end() -> None:

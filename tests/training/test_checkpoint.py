@@ -243,9 +243,9 @@ def test_a_loaded_policy_acts_as_the_agent_did(uninterrupted):
     carries = agent.policy.initial_carry(1)
     for first in (True, False):
         carry, action = policy.step(key, carry, observation, jnp.array(first))
-        batch = jax.tree.map(lambda x: x[None], observation)
-        carries, actions = agent.act(state.params, state.moments)(key, carries, batch, jnp.array([first]))
-        np.testing.assert_allclose(action, agent.to_env(actions)[0], rtol=1e-6)
+        batch = jax.tree.map(lambda x: x[None, None], observation)
+        carries, distribution, _, _ = agent.apply(state.params, state.moments, carries, batch, jnp.array([[first]]))
+        np.testing.assert_allclose(action, agent.to_env(distribution.sample(seed=key)[0])[0], rtol=1e-6)
     with pytest.raises(ValueError, match="has memory: call step"):
         policy(key, observation)
 
