@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -52,9 +53,35 @@ def descend(
     def epoch(learner: Learner, key: jax.Array) -> tuple[Learner, Losses]:
         if minibatches == 1:
             return gradient_step(learner, None)
-        choices = jax.random.permutation(key, batch.mask.shape[1]).reshape(minibatches, -1)
+        choices = shuffled(key, batch.mask.shape[1]).reshape(minibatches, -1)
         learner, losses = jax.lax.scan(gradient_step, learner, choices)
         return learner, jax.tree.map(jnp.mean, losses)
 
     learner, losses = jax.lax.scan(epoch, learner, jax.random.split(key, epochs))
     return learner, jax.tree.map(jnp.mean, losses)
+
+
+def shuffled(key: jax.Array, number: int) -> jax.Array:
+    """The numbers 0 .. n - 1 in random order, `[n]` int32, without sorting where n = a b with a and b alike.
+
+    A Feistel network on pairs (i, j), i < a and j < b, whose four rounds are drawn at random:
+
+        i <- i + F_k(j) mod a,    j <- j + G_k(i) mod b,    k = 1 .. 4
+
+    Every round can be undone, so all numbers occur once; any two of them land like two of a uniform permutation.  Not
+    all n! orders can occur, which shuffles of minibatches do not need.
+
+    Reference: Luby and Rackoff (1988), "How to construct pseudorandom permutations from pseudorandom functions".
+    """
+    b = max(d for d in range(1, math.isqrt(number) + 1) if number % d == 0)
+    a = number // b
+    if b < 8 or a > 4 * b:
+        # too few or too unequal halves do not mix in four rounds
+        return jax.random.permutation(key, number)
+    table = jax.random.bits(key, (4, a + b))
+    by_j, by_i = (table[:, :b] % a).astype(jnp.int32), (table[:, b:] % b).astype(jnp.int32)
+    i, j = jnp.divmod(jnp.arange(number), b)
+    for k in range(4):
+        i = (i + by_j[k, j]) % a
+        j = (j + by_i[k, i]) % b
+    return i * b + j

@@ -34,6 +34,9 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
+        # matrices of rows multiply faster than arrays with more axes
+        rows = x.reshape(-1, x.shape[-1])
         for width in self.hidden:
-            x = nn.tanh(nn.Dense(width, kernel_init=orthogonal(2**0.5))(x))
-        return nn.Dense(self.outputs, kernel_init=orthogonal(self.scale))(x)
+            rows = nn.tanh(nn.Dense(width, kernel_init=orthogonal(2**0.5))(rows))
+        rows = nn.Dense(self.outputs, kernel_init=orthogonal(self.scale))(rows)
+        return rows.reshape(*x.shape[:-1], self.outputs)
