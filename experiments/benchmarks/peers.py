@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from experiments.benchmarks.timing import Compiled
+from experiments.benchmarks.timing import Compiled, compile_jax
 
 Peer = Callable[[int, int, int], Compiled]
 
@@ -35,7 +35,38 @@ def stable_baselines3(num_envs: int, seeds: int, updates: int) -> Compiled:
     return Compiled(call, float(steps), time.perf_counter() - began, float("nan"))
 
 
-PPO: dict[str, Peer] = {"stable-baselines3": stable_baselines3}
+def jaxnasium(num_envs: int, seeds: int, updates: int) -> Compiled:
+    """PPO of jaxnasium on its own CartPole, with networks and settings of the plain loop; seeds by vmap.
+
+    Its observation and reward normalisation, which the others do not have, and its logging are off; one warm-up step
+    for the normaliser is the least that it allows.
+    """
+    import equinox  # pyright: ignore[reportMissingImports]
+    import jaxnasium as library  # pyright: ignore[reportMissingImports]
+    from jaxnasium.algorithms import PPO  # pyright: ignore[reportMissingImports]
+    from jaxnasium.algorithms.architectures import MLP  # pyright: ignore[reportMissingImports]
+
+    steps = updates * num_envs * 128
+    network = {"body": MLP.with_params(hidden_sizes=(64, 64), activation=jax.numpy.tanh)}
+    trainer = PPO(
+        total_timesteps=steps, num_envs=num_envs, num_steps=128, num_epochs=4, num_minibatches=4, warmup_steps=1,
+        learning_rate_start=3e-4, learning_rate_end=None, ent_coef_start=0.0, ent_coef_end=None, max_grad_norm=0.5,
+        vf_coef=0.5, normalize_observations=False, normalize_rewards=False, log_function=None, actor_kwargs=network,
+        critic_kwargs=network,
+    )  # fmt: skip
+    env = library.make("CartPole-v1")
+
+    def train(key: jax.Array) -> Any:
+        agent, metrics = trainer.train(key, env)
+        return equinox.filter(agent, equinox.is_array), metrics
+
+    keys = jax.random.split(jax.random.PRNGKey(0), seeds)
+    return compile_jax(jax.vmap(train), keys, work=float(steps * seeds))
+
+
+PPO: dict[str, Peer] = {"jaxnasium": jaxnasium, "stable-baselines3": stable_baselines3}
+# seeds for which a peer has nothing new to show
+ONE_SEED = ("stable-baselines3",)
 
 
 def rlax_gae(reward: Any, value: Any, next_value: Any, discount: Any, log_rho: Any) -> tuple[Any, ...]:

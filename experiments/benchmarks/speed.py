@@ -4,8 +4,10 @@
     python -m experiments.benchmarks.speed --tasks ppo         one of them
     python -m experiments.benchmarks.speed --small             tiny sizes: does everything run?
 
-    ppo          PPO on CartPole-v1: the plain loop, jaxcredit, stable-baselines3; by environments and seeds
-    rollout      collecting alone: the plain loop, jaxcredit
+    ppo          PPO on CartPole-v1: the plain loop, jaxcredit, jaxnasium, stable-baselines3; by environments and seeds
+    rollout      collecting and evaluating a window: the plain loop, jaxcredit; and jaxcredit's collecting alone
+    parts        microseconds per environment step of each part of jaxcredit's PPO, and of its matrix products alone
+    many         PPO with 1, 64, 1,024 and 4,096 seeds: meant for a GPU, under 8 minutes there; no peers, no network
     recurrences  GAE, lambda-returns and V-trace: rlax, both forms of jaxcredit; batch 256
     rudder       fitting and assigning, by the length of the episodes
     scaling      seeds on KeyToDoor: steps per second, compile seconds, bytes per seed
@@ -33,6 +35,7 @@ import tyro
 import envs
 import jaxcredit as jc
 from experiments.benchmarks import peers
+from experiments.benchmarks.parts import PARTS, arithmetic, repeated
 from experiments.benchmarks.plain import Settings, make_collect, make_train
 from experiments.benchmarks.timing import Compiled, compile_jax, in_turns
 from jaxcredit.training.logging import provenance
@@ -66,43 +69,76 @@ def cartpole(num_envs: int) -> jc.PPO:
     return jc.PPO(env=env, env_params=params, num_envs=num_envs, num_steps=128, epochs=4, minibatches=4)
 
 
+def against_plain(num_envs: int, number: int, updates: int) -> dict[str, Compiled]:
+    """The same training by the plain loop and by jaxcredit."""
+    env, params = envs.make("CartPole-v1")
+    plain = make_train(env, params, Settings(num_envs=num_envs), updates)
+    work = float(updates * num_envs * 128 * number)
+    return {
+        "plain": compile_jax(jax.vmap(plain), seeds(number), work=work),
+        "jaxcredit": over_seeds(cartpole(num_envs), number, updates),
+    }
+
+
+def many(small: bool, repeats: int) -> Rows:
+    for number in (1, 2) if small else (1, 64, 1_024, 4_096):
+        updates = 2 if small else 20
+        case = {"num_envs": 4, "seeds": number, "updates": updates}
+        yield from ({**case, **row} for row in in_turns(against_plain(4, number, updates), min(repeats, 5)))
+
+
+def parts(small: bool, repeats: int) -> Rows:
+    """The floor is that of the matrix products at the rate of one large product, measured here and now."""
+    agent = cartpole(4)
+    floor = arithmetic(agent, 4, 2) / flops_per_second(256 if small else 2_048) * 1e6
+    yield {"variant": "matrix products", "microseconds": floor}
+    for number in (1,) if small else (1, 8, 32):
+        windows = 2 if small else max(40, 400 // number)
+        work = float(windows * agent.num_envs * agent.num_steps * number)
+        programs = {
+            part: compile_jax(
+                jax.vmap(repeated(part, windows), (None, 0)), jc.as_arrays(agent), seeds(number), work=work
+            )
+            for part in PARTS
+        }
+        for row in in_turns(programs, repeats):
+            yield {"seeds": number, **row, "microseconds": 1e6 / row["rate"]}
+
+
+def flops_per_second(size: int) -> float:
+    """Of a square float32 matrix product on this machine, the best of ten."""
+    x = jax.random.normal(jax.random.key(0), (size, size))
+    program = compile_jax(jnp.matmul, x, x, work=2.0 * size**3)
+    return in_turns({"product": program}, 10)[0]["rate.high"]
+
+
 def ppo(small: bool, repeats: int) -> Rows:
     shapes = [(4, 1), (4, 2)] if small else [(4, 1), (4, 8), (4, 32), (4, 256), (64, 1), (64, 8)]
     for num_envs, number in shapes:
-        updates = 2 if small else max(8, 204_800 // (num_envs * 128 * max(1, number // 8)))
-        env, params = envs.make("CartPole-v1")
-        plain = make_train(env, params, Settings(num_envs=num_envs), updates)
-        work = float(updates * num_envs * 128 * number)
-        programs = {"plain": compile_jax(jax.vmap(plain), seeds(number), work=work)}
-        programs["jaxcredit"] = over_seeds(cartpole(num_envs), number, updates)
+        updates = 2 if small else max(8, (204_800 if number == 1 else 819_200) // (num_envs * 128 * number))
+        programs = against_plain(num_envs, number, updates)
         case = {"num_envs": num_envs, "seeds": number, "updates": updates}
-        for name, peer in peers.PPO.items() if number == 1 else ():
-            yield from ({**case, **row} for row in attempt(programs, name, partial(peer, num_envs, number, updates)))
+        for name, peer in peers.PPO.items():
+            if number == 1 or name not in peers.ONE_SEED:
+                make = partial(peer, num_envs, number, updates)
+                yield from ({**case, **row} for row in attempt(programs, name, make))
         yield from ({**case, **row} for row in in_turns(programs, repeats))
 
 
 def rollout(small: bool, repeats: int) -> Rows:
-    windows = 2 if small else 400
     for number in (1, 2) if small else (1, 8, 32):
+        windows = 2 if small else max(100, 800 // number)
         env, params = envs.make("CartPole-v1")
         work = float(windows * 4 * 128 * number)
-        plain, ours = make_collect(env, params, Settings(), windows), partial(collect_windows, windows=windows)
+        plain, ours = make_collect(env, params, Settings(), windows), repeated("rollout and evaluation", windows)
         programs = {
             "plain": compile_jax(jax.vmap(plain), seeds(number), work=work),
             "jaxcredit": compile_jax(jax.vmap(ours, (None, 0)), jc.as_arrays(cartpole(4)), seeds(number), work=work),
+            "jaxcredit, without values": compile_jax(
+                jax.vmap(repeated("rollout", windows), (None, 0)), jc.as_arrays(cartpole(4)), seeds(number), work=work
+            ),
         }
         yield from ({"num_envs": 4, "seeds": number, **row} for row in in_turns(programs, repeats))
-
-
-def collect_windows(agent: jc.PPO, key: jax.Array, windows: int) -> jax.Array:
-    """Collect and annotate windows; the mean of what each holds, so that nothing can be left out."""
-    state = agent.init(key)
-
-    def window(runner: Any, key: jax.Array) -> tuple[Any, jax.Array]:
-        runner, trajectory, _, _ = agent.gather(key, state.params, state.moments, runner)
-        return runner, trajectory.reward.mean() + trajectory.next_value.mean() + trajectory.log_prob.mean()
-
-    return jax.lax.scan(window, state.runner, jax.random.split(key, windows))[1]
 
 
 def recurrences(small: bool, repeats: int) -> Rows:
@@ -196,7 +232,7 @@ def sweep(small: bool, repeats: int) -> Rows:
     yield from ({"points": points, "seeds": 4, **row} for row in in_turns(programs, repeats))
 
 
-TASKS = {task.__name__: task for task in (ppo, rollout, recurrences, rudder, scaling, sweep)}
+TASKS = {task.__name__: task for task in (ppo, rollout, parts, many, recurrences, rudder, scaling, sweep)}
 
 
 def main(tasks: tuple[str, ...] = tuple(TASKS), small: bool = False, repeats: int = 9) -> None:
