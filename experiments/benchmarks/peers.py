@@ -69,7 +69,10 @@ PPO: dict[str, Peer] = {"jaxnasium": jaxnasium, "stable-baselines3": stable_base
 ONE_SEED = ("stable-baselines3",)
 
 
-def rlax_gae(reward: Any, value: Any, next_value: Any, discount: Any, log_rho: Any) -> tuple[Any, ...]:
+# What rlax needs beside rewards is built within the timed program from what everyone is given.
+
+
+def rlax_gae(reward: Any, value: Any, next_value: Any, terminated: Any, log_rho: Any) -> Any:
     """rlax's truncated GAE, time-major over columns."""
     import rlax
 
@@ -78,26 +81,28 @@ def rlax_gae(reward: Any, value: Any, next_value: Any, discount: Any, log_rho: A
 
     del log_rho
     values = jax.numpy.concatenate([value, next_value[-1:]])
-    return jax.vmap(column, 1, 1), reward, discount, values
+    return jax.vmap(column, 1, 1)(reward, 0.99 * (1 - terminated), values)
 
 
-def rlax_lambda_returns(reward: Any, value: Any, next_value: Any, discount: Any, log_rho: Any) -> tuple[Any, ...]:
+def rlax_lambda_returns(reward: Any, value: Any, next_value: Any, terminated: Any, log_rho: Any) -> Any:
     import rlax
 
     del value, log_rho
-    return jax.vmap(lambda r, d, v: rlax.lambda_returns(r, d, v, 0.95), 1, 1), reward, discount, next_value
+    discount = 0.99 * (1 - terminated)
+    return jax.vmap(lambda r, d, v: rlax.lambda_returns(r, d, v, 0.95), 1, 1)(reward, discount, next_value)
 
 
-def rlax_vtrace(reward: Any, value: Any, next_value: Any, discount: Any, log_rho: Any) -> tuple[Any, ...]:
+def rlax_vtrace(reward: Any, value: Any, next_value: Any, terminated: Any, log_rho: Any) -> Any:
     import rlax
 
     def column(value: Any, next_value: Any, reward: Any, discount: Any, rho: Any) -> Any:
         return rlax.vtrace_td_error_and_advantage(value, next_value, reward, discount, rho)
 
-    return jax.vmap(column, 1, 1), value, next_value, reward, discount, jax.numpy.exp(log_rho)
+    discount = 0.99 * (1 - terminated)
+    return jax.vmap(column, 1, 1)(value, next_value, reward, discount, jax.numpy.exp(log_rho))
 
 
-RLAX: dict[str, Callable[..., tuple[Any, ...]]] = {
+RLAX: dict[str, Callable[..., Any]] = {
     "gae": rlax_gae,
     "lambda_returns": rlax_lambda_returns,
     "vtrace": rlax_vtrace,

@@ -153,19 +153,14 @@ def recurrences(small: bool, repeats: int) -> Rows:
             programs: dict[str, Compiled] = {}
             case = {"function": name, "steps": steps, "batch": batch}
             work = float(steps * batch)
-            arguments = peer, reward, value, next_value, 0.99 * (1 - terminated), log_rho
-            for row in attempt(programs, "rlax", partial(rlax, *arguments, work=work)):
+            given = reward, value, next_value, terminated, log_rho
+            for row in attempt(programs, "rlax", partial(compile_jax, peer, *given, work=work)):
                 yield case | row
             for form in ("sequential", "associative"):
                 function, picked = ours(name, form)
                 given = [(*arrays, log_rho)[i] for i in picked]
                 programs[f"jaxcredit {form}"] = compile_jax(jax.vmap(function, 1, 1), *given, work=work)
             yield from (case | row for row in in_turns(programs, 5 * repeats))
-
-
-def rlax(peer: Callable[..., tuple[Any, ...]], *arrays: Any, work: float) -> Compiled:
-    function, *arguments = peer(*arrays)
-    return compile_jax(function, *arguments, work=work)
 
 
 def ours(name: str, form: Any) -> tuple[Callable[..., Any], tuple[int, ...]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from jaxtyping import Array, Float
 
 Form = Literal["auto", "sequential", "associative"]
 FORMS = ("auto", "sequential", "associative")
+Coefficients = Callable[..., tuple[Array, Array]]
 
 
 def backward_recurrence(
@@ -28,7 +30,21 @@ def backward_recurrence(
     Raises:
       ValueError: unknown `form`.
     """
-    return _solve(decay, increment, last, form, reverse=True)
+    return _solve(_given, (decay, increment), last, form, reverse=True)
+
+
+def backward_recurrence_of(
+    coefficients: Coefficients, steps: tuple[Any, ...], last: Float[Array, "*B"], *, form: Form = "auto"
+) -> Float[Array, "T *B"]:
+    """`backward_recurrence` with coefficients that are computed on the way, not written to memory before.
+
+    Args:
+      coefficients: (*steps) -> (decay, increment), elementwise: it sees one step, or all of them at once.
+      steps: what it reads, arrays `[T, ...]`; scalars hold for all steps.
+      last, form: as `backward_recurrence`.
+    Returns, Raises: as `backward_recurrence`.
+    """
+    return _solve(coefficients, steps, last, form, reverse=True)
 
 
 def forward_recurrence(
@@ -38,24 +54,34 @@ def forward_recurrence(
 
     Args, Returns, Raises: as `backward_recurrence`, with `decay` the coefficient of the preceding step.
     """
-    return _solve(decay, increment, before, form, reverse=False)
+    return _solve(_given, (decay, increment), before, form, reverse=False)
 
 
-def _solve(decay: Array, increment: Array, start: Array, form: Form, *, reverse: bool) -> Array:
+def _given(decay: Array, increment: Array) -> tuple[Array, Array]:
+    return decay, increment
+
+
+def _solve(coefficients: Coefficients, steps: tuple[Any, ...], start: Array, form: Form, *, reverse: bool) -> Array:
     if form not in FORMS:
         raise ValueError(f"form={form!r} is not known; choose one of {', '.join(FORMS)}.")
     if form == "auto":
         form = "sequential" if jax.default_backend() == "cpu" else "associative"
-    return (_associative if form == "associative" else _sequential)(decay, increment, start, reverse)
+    if form == "associative":
+        return _associative(*coefficients(*steps), start, reverse)
+    return _sequential(coefficients, steps, start, reverse)
 
 
-def _sequential(decay: Array, increment: Array, start: Array, reverse: bool) -> Array:
-    def step(x: Array, coefficients: tuple[Array, Array]) -> tuple[Array, Array]:
-        a, b = coefficients
-        x = b + a * x
+def _sequential(coefficients: Coefficients, steps: tuple[Any, ...], start: Array, reverse: bool) -> Array:
+    along_time = [jnp.ndim(x) > 0 for x in steps]
+
+    def step(x: Array, inputs: tuple[Any, ...]) -> tuple[Array, Array]:
+        arrays = iter(inputs)
+        decay, increment = coefficients(*(next(arrays) if a else s for s, a in zip(steps, along_time, strict=True)))
+        x = increment + decay * x
         return x, x
 
-    return jax.lax.scan(step, start, (decay, increment), reverse=reverse)[1]
+    arrays = tuple(s for s, a in zip(steps, along_time, strict=True) if a)
+    return jax.lax.scan(step, start, arrays, reverse=reverse)[1]
 
 
 def _associative(decay: Array, increment: Array, start: Array, reverse: bool) -> Array:

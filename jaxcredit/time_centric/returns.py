@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, ScalarLike
 
 from jaxcredit.core.estimator import Context, CreditEstimator, State
 from jaxcredit.core.fields import choice, static, whole, within
-from jaxcredit.core.recurrence import FORMS, Form, backward_recurrence
+from jaxcredit.core.recurrence import FORMS, Form, backward_recurrence_of
 from jaxcredit.core.trajectory import Trajectory, bootstrap_discount, continues, over_columns, require, zero_padding
 
 PerStep = ScalarLike | Float[Array, "T"]
@@ -54,8 +54,8 @@ def conform(reward: Any, terminated: Any, truncated: Any, **values: Any) -> list
 
 
 def trace_factor(
-    lam: PerStep, terminated: Bool[Array, "T"], truncated: Bool[Array, "T"], dtype: Any
-) -> Float[Array, "T"]:
+    lam: ScalarLike | Float[Array, "*T"], terminated: Bool[Array, "*T"], truncated: Bool[Array, "*T"], dtype: Any
+) -> Float[Array, "*T"]:
     """Factor on what follows step t through the trace: lam (1 - (terminated | truncated)).
 
     A product: under `vmap` over axis 1 a `where` with scalar branches becomes batch-major, and the scan pays for it.
@@ -103,10 +103,14 @@ def lambda_returns(
     [7.0, 2.0]
     """
     (next_value,) = conform(reward, terminated, truncated, next_value=next_value)
-    discount = bootstrap_discount(gamma, terminated, reward.dtype)
-    trace = trace_factor(lam, terminated, truncated, reward.dtype)
-    one_step = reward + discount * (1 - trace) * next_value
-    return backward_recurrence(discount * trace, one_step, next_value[-1], form=form)
+
+    def coefficients(reward: Any, next_value: Any, terminated: Any, truncated: Any, gamma: Any, lam: Any) -> Any:
+        discount = bootstrap_discount(gamma, terminated, reward.dtype)
+        trace = trace_factor(lam, terminated, truncated, reward.dtype)
+        return discount * trace, reward + discount * (1 - trace) * next_value
+
+    steps = reward, next_value, terminated, truncated, gamma, lam
+    return backward_recurrence_of(coefficients, steps, next_value[-1], form=form)
 
 
 def discounted_returns(
@@ -215,10 +219,16 @@ def gae(
     [1.25, 1.0]
     """
     value, next_value = conform(reward, terminated, truncated, value=value, next_value=next_value)
-    discount = bootstrap_discount(gamma, terminated, reward.dtype)
-    trace = trace_factor(lam, terminated, truncated, reward.dtype)
-    td_error = reward + discount * next_value - value
-    return backward_recurrence(discount * trace, td_error, jnp.zeros((), reward.dtype), form=form)
+
+    def coefficients(
+        reward: Any, value: Any, next_value: Any, terminated: Any, truncated: Any, gamma: Any, lam: Any
+    ) -> Any:
+        discount = bootstrap_discount(gamma, terminated, reward.dtype)
+        trace = trace_factor(lam, terminated, truncated, reward.dtype)
+        return discount * trace, reward + discount * next_value - value
+
+    steps = reward, value, next_value, terminated, truncated, gamma, lam
+    return backward_recurrence_of(coefficients, steps, jnp.zeros((), reward.dtype), form=form)
 
 
 def check_n(n: Any) -> None:
