@@ -13,7 +13,7 @@
     scaling      seeds on KeyToDoor: steps per second, compile seconds, bytes per seed
     sweep        64 hyperparameter points in one program
 
-Programs take turns within one process; a ratio is the first variant's seconds by this one's: above 1 is faster.  A peer
+Programs take turns within one process; a ratio is the first variant's seconds per step by this one's: above 1 is faster.  A peer
 that is not installed, or fails, is reported with its error.  Writes experiments/results/speed/TASK.csv, and appends
 every row with the machine's data to experiments/results/speed/log.jsonl.
 """
@@ -194,7 +194,7 @@ def rudder_part(agent: jc.PPO, estimator: jc.RUDDER, part: str) -> tuple[Callabl
 
 
 def scaling(small: bool, repeats: int) -> Rows:
-    """The first row is one seed; `ratio` compares whole programs, so look at `rate`."""
+    """Total steps per second; every row is a program of its own, so there are no ratios to read."""
     env, params = envs.make("KeyToDoor", length=40)
     agent = jc.PPO(env=env, env_params=params, num_envs=16, episodic=True, minibatches=1, hidden=(32, 32))
     numbers = (1, 2) if small else (1, 4, 16, 64, 256, 1_024, 4_096)

@@ -44,7 +44,7 @@ def in_turns(programs: Mapping[str, Compiled], repeats: int) -> list[dict[str, A
       repeats: runs of each, at least 1; one more comes first and is not counted.
     Returns:
       one row per program: `variant`, `rate` (work per second: median, `rate.low`, `rate.high`), `ratio` (median over
-      turns of the first program's seconds by this one's; above 1 is faster, `ratio.low`, `ratio.high`),
+      turns of the first program's seconds per work by this one's; above 1 is faster, `ratio.low`, `ratio.high`),
       `compile_seconds`, `megabytes`.
     """
     seconds: dict[str, list[float]] = {name: [] for name in programs}
@@ -54,7 +54,8 @@ def in_turns(programs: Mapping[str, Compiled], repeats: int) -> list[dict[str, A
             jax.block_until_ready(program.call())
             if turn:
                 seconds[name].append(time.perf_counter() - began)
-    first = np.array(next(iter(seconds.values())))
+    name, program = next(iter(programs.items()))
+    first = np.array(seconds[name]) / program.work
     rows = []
     for name, program in programs.items():
         own = np.array(seconds[name])
@@ -62,7 +63,7 @@ def in_turns(programs: Mapping[str, Compiled], repeats: int) -> list[dict[str, A
         rows.append(
             {"variant": name, "repeats": repeats}
             | _median_and_range("rate", rate)
-            | _median_and_range("ratio", first / own)
+            | _median_and_range("ratio", first * rate)
             | {"compile_seconds": program.compile_seconds, "megabytes": program.megabytes}
         )
     return rows
