@@ -13,9 +13,9 @@
     scaling      seeds on KeyToDoor: steps per second, compile seconds, bytes per seed
     sweep        64 hyperparameter points in one program
 
-Programs take turns within one process; a ratio is the first variant's seconds per step by this one's: above 1 is faster.  A peer
-that is not installed, or fails, is reported with its error.  Writes experiments/results/speed/TASK.csv, and appends
-every row with the machine's data to experiments/results/speed/log.jsonl.
+Programs take turns within one process; a ratio is the first variant's seconds per step by this one's: above 1 is
+faster.  A peer that is not installed, or fails, is reported with its error.  Writes experiments/results/speed/TASK.csv,
+and appends every row with the machine's data to experiments/results/speed/log.jsonl.
 """
 
 from __future__ import annotations
