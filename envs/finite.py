@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from envs.base import EpisodicEnvironment
-from jaxcredit.core.mdp import TabularMDP
+from jaxcredit.core.mdp import TabularMDP, decisive_states
 
 PyTree = Any
 
@@ -27,12 +27,19 @@ class FiniteEnvironment(EpisodicEnvironment):
 
     @property
     def state_sizes(self) -> PyTree:
-        """A state whose every (int32) field holds the number of values, from 0, that the field takes."""
+        """A state whose every (int32) field holds the number of values, from 0, that the field takes.
+
+        A field of size 1 is ignored by the table, as the time may be where it decides nothing but the truncation.
+        """
         raise NotImplementedError
 
     def noise(self, params: PyTree) -> tuple[PyTree, Float[Array, "K"]]:
         """The K values that chance takes at every step, stacked on the leading axis, and their probabilities."""
         raise NotImplementedError
+
+    def sample_noise(self, key: jax.Array, params: PyTree) -> PyTree:
+        """Draw what chance takes in one step.  Overridden where it is normal: `noise` is then a quadrature of it."""
+        return draw(key, *self.noise(params))
 
     def initial(self, params: PyTree) -> tuple[PyTree, Float[Array, "N"]]:
         """The N possible first states, stacked on the leading axis, and their probabilities."""
@@ -50,7 +57,7 @@ class FiniteEnvironment(EpisodicEnvironment):
     def step_env(
         self, key: jax.Array, state: PyTree, action: Array, params: PyTree
     ) -> tuple[Array, PyTree, Array, Array, dict]:
-        noise = draw(key, *self.noise(params))
+        noise = self.sample_noise(key, params)
         state, reward, terminated, info = self.transition(state, jnp.asarray(action, jnp.int32), noise, params)
         return self.get_obs(state, params), state, reward, terminated, info
 
@@ -88,7 +95,8 @@ class FiniteEnvironment(EpisodicEnvironment):
         if math.prod(shape) > MAX_TABLE_ENTRIES:
             raise ValueError(
                 f"The table of {self} would hold {' x '.join(map(str, shape))} (states x actions x noise) entries; "
-                f"at most {MAX_TABLE_ENTRIES:,} are enumerated. Choose a smaller static size."
+                f"at most {MAX_TABLE_ENTRIES:,} are enumerated. Choose a smaller static size, or jc.enumerate_mdp, "
+                "which leaves out what cannot be reached."
             )
 
         def outcome(state: PyTree, action: Array, noise: PyTree) -> tuple[Array, Array, Array]:
@@ -109,7 +117,34 @@ class FiniteEnvironment(EpisodicEnvironment):
             terminal=terminal,
             observation=jax.vmap(lambda state: self.get_obs(state, params))(states),
             horizon=self.horizon,
+            code=jnp.arange(self.num_states, dtype=jnp.int32),
+            decisive=decisive_states(self, params, values, states),
         )
+
+
+def independent(*factors: tuple[PyTree, Array]) -> tuple[tuple[PyTree, ...], Array]:
+    """Join independent chances `(values[K_i], probability[K_i])` into one: all combinations, the last varying fastest.
+
+    >>> (a, b), p = independent((jnp.arange(2), jnp.array([0.25, 0.75])), (jnp.arange(3), jnp.full(3, 1 / 3)))
+    >>> a.tolist(), b.tolist()
+    ([0, 0, 0, 1, 1, 1], [0, 1, 2, 0, 1, 2])
+    """
+    sizes = [probability.shape[0] for _, probability in factors]
+    places = jnp.unravel_index(jnp.arange(math.prod(sizes)), tuple(sizes))
+    values = tuple(jax.tree.map(lambda x, i=i: x[i], value) for (value, _), i in zip(factors, places, strict=True))
+    chances = [probability[i] for (_, probability), i in zip(factors, places, strict=True)]
+    return values, math.prod(chances[1:], start=chances[0])
+
+
+def bernoulli(probability: Any) -> tuple[Array, Float[Array, "2"]]:
+    """A chance that is 1 (int32) with this probability, else 0."""
+    p = jnp.asarray(probability, jnp.float32)
+    return jnp.arange(2, dtype=jnp.int32), jnp.stack([1 - p, p])
+
+
+def uniform(number: int) -> tuple[Array, Float[Array, "N"]]:
+    """A chance that is each of 0 .. number - 1 (int32) equally often."""
+    return jnp.arange(number, dtype=jnp.int32), jnp.full(number, 1 / number)
 
 
 def draw(key: jax.Array, values: PyTree, probability: Float[Array, "K"]) -> PyTree:
