@@ -29,9 +29,14 @@ class Compiled(NamedTuple):
 
 
 def compile_jax(function: Callable[..., Any], *arguments: Any, work: float) -> Compiled:
-    """Compile a JAX function for its arguments."""
+    """Compile a JAX function for its arguments.
+
+    A peer's vmapped QR can wait for ever for a thread on a machine with few cores; under another scheduler it does not.
+    """
     began = time.perf_counter()
-    program = jax.jit(function).lower(*arguments).compile()
+    lowered = jax.jit(function).lower(*arguments)
+    waits = jax.default_backend() == "cpu" and "lapack" in lowered.as_text()
+    program = lowered.compile({"xla_cpu_enable_concurrency_optimized_scheduler": False} if waits else None)
     seconds = time.perf_counter() - began
     return Compiled(lambda: program(*arguments), work, seconds, bytes_in_use(program) / 2**20)
 
