@@ -16,6 +16,9 @@
 Programs take turns within one process; a ratio is the first variant's seconds per step by this one's: above 1 is
 faster.  A peer that is not installed, or fails, is reported with its error.  Writes experiments/results/speed/TASK.csv,
 and appends every row with the machine's data to experiments/results/speed/log.jsonl.
+
+jaxnasium's QR decompositions can wait for ever on a machine with few cores.  It is timed, beside all others, in a run
+with XLA_FLAGS=--xla_cpu_enable_concurrency_optimized_scheduler=false, which writes TASK-other-scheduler.csv.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ import jaxcredit as jc
 from experiments.benchmarks import peers
 from experiments.benchmarks.parts import PARTS, arithmetic, repeated
 from experiments.benchmarks.plain import Settings, make_collect, make_train
-from experiments.benchmarks.timing import Compiled, compile_jax, in_turns
+from experiments.benchmarks.timing import OTHER_SCHEDULER, Compiled, compile_jax, in_turns
 from jaxcredit.training.logging import provenance
 
 RESULTS = Path("experiments/results/speed")
@@ -241,7 +244,7 @@ def main(tasks: tuple[str, ...] = tuple(TASKS), small: bool = False, repeats: in
     unknown = sorted(set(tasks) - set(TASKS))
     if unknown:
         raise ValueError(f"There is no task {', '.join(unknown)}; choose among {', '.join(TASKS)}.")
-    machine = provenance() | {"cores": os.cpu_count()}
+    machine = provenance() | {"cores": os.cpu_count(), "xla_flags": os.environ.get("XLA_FLAGS", "")}
     for name in tasks:
         rows = []
         for row in TASKS[name](small, 2 if small else repeats):
@@ -256,7 +259,8 @@ def write(name: str, rows: list[dict[str, Any]], machine: dict[str, Any]) -> Non
     with (RESULTS / "log.jsonl").open("a") as log:
         for row in rows:
             log.write(json.dumps({"task": name, **row, **machine}) + "\n")
-    pd.DataFrame(rows).to_csv(RESULTS / f"{name}.csv", index=False, float_format="%.4g")
+    other = "-other-scheduler" if OTHER_SCHEDULER in machine["xla_flags"] else ""
+    pd.DataFrame(rows).to_csv(RESULTS / f"{name}{other}.csv", index=False, float_format="%.4g")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -10,6 +11,9 @@ import jax
 import numpy as np
 
 from jaxcredit.training.programs import bytes_in_use
+
+
+OTHER_SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 
 
 class Compiled(NamedTuple):
@@ -31,12 +35,15 @@ class Compiled(NamedTuple):
 def compile_jax(function: Callable[..., Any], *arguments: Any, work: float) -> Compiled:
     """Compile a JAX function for its arguments.
 
-    A peer's vmapped QR can wait for ever for a thread on a machine with few cores; under another scheduler it does not.
+    Raises:
+      RuntimeError: a vmapped LAPACK call, which can wait for ever for a thread on a machine with few cores.
     """
     began = time.perf_counter()
     lowered = jax.jit(function).lower(*arguments)
     waits = jax.default_backend() == "cpu" and "lapack" in lowered.as_text()
-    program = lowered.compile({"xla_cpu_enable_concurrency_optimized_scheduler": False} if waits else None)
+    if waits and OTHER_SCHEDULER not in os.environ.get("XLA_FLAGS", ""):
+        raise RuntimeError(f"its LAPACK calls can wait for ever on few cores; set XLA_FLAGS={OTHER_SCHEDULER} to time it")
+    program = lowered.compile()
     seconds = time.perf_counter() - began
     return Compiled(lambda: program(*arguments), work, seconds, bytes_in_use(program) / 2**20)
 
