@@ -24,6 +24,7 @@ from gymnax.environments.environment import Environment
 
 from envs.adapters import BRAX_NAMES, BraxEnvironment, GymnaxEnvironment, make_brax, strong
 from envs.base import EpisodicEnvironment
+from envs.credit_maze import CreditMaze
 from envs.delayed_key_to_door import DelayedKeyToDoor
 from envs.finite import FiniteEnvironment
 from envs.key_to_door import KeyToDoor
@@ -33,6 +34,7 @@ from envs.wrappers import DelayedReward, FlattenObservation, NoisyReward, Previo
 
 __all__ = [
     "BraxEnvironment",
+    "CreditMaze",
     "DelayedKeyToDoor",
     "DelayedReward",
     "EpisodicEnvironment",
@@ -53,6 +55,7 @@ __all__ = [
 TIME_LIMITS = ("bootstrap", "terminal")
 
 OURS: dict[str, Callable[..., EpisodicEnvironment]] = {
+    "CreditMaze": CreditMaze,
     "DelayedKeyToDoor": DelayedKeyToDoor,
     "KeyToDoor": KeyToDoor,
     "WatchRepair": WatchRepair,

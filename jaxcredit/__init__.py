@@ -8,13 +8,16 @@ from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
 from jaxcredit.agents.ppo import PPO
 from jaxcredit.agents.reinforce import REINFORCE
 from jaxcredit.core.estimator import Context, CreditEstimator, chain
-from jaxcredit.core.mdp import TabularMDP
+from jaxcredit.core.mdp import TabularMDP, enumerate_mdp
 from jaxcredit.core.recurrence import backward_recurrence, forward_recurrence
 from jaxcredit.core.statistics import ScaleReward
 from jaxcredit.core.trajectory import Trajectory
+from jaxcredit.evaluation.fidelity import Fidelity, fidelity, fidelity_table
+from jaxcredit.hindsight.cocoa import contribution_credit, decision_credit
 from jaxcredit.networks.policy import Policy
 from jaxcredit.redistribution.rudder import RUDDER, redistribute_differences, return_loss
 from jaxcredit.time_centric.action_values import n_step_expected_sarsa, n_step_q_learning, n_step_sarsa
+from jaxcredit.time_centric.control_variates import trajectory_control_variate
 from jaxcredit.time_centric.off_policy import VTrace, retrace, vtrace
 from jaxcredit.time_centric.returns import (
     GAE,
@@ -49,6 +52,7 @@ __all__ = [
     "CreditEstimator",
     "CreditTrace",
     "FeatureStep",
+    "Fidelity",
     "MonteCarlo",
     "NStep",
     "OnPolicyAgent",
@@ -67,9 +71,14 @@ __all__ = [
     "backward_recurrence",
     "chain",
     "compare",
+    "contribution_credit",
     "credit_trace",
+    "decision_credit",
     "discounted_returns",
+    "enumerate_mdp",
     "evaluate",
+    "fidelity",
+    "fidelity_table",
     "field_at",
     "forward_recurrence",
     "gae",
@@ -92,5 +101,6 @@ __all__ = [
     "sweep",
     "td_lambda",
     "train",
+    "trajectory_control_variate",
     "vtrace",
 ]

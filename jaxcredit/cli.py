@@ -4,6 +4,7 @@
     jaxcredit train --env CartPole-v1 --seeds 8 --total-steps 200000 --directory runs/cartpole
     jaxcredit compare --env DelayedKeyToDoor --credits gae gae+gru montecarlo rudder --seeds 32
     jaxcredit sweep --env CartPole-v1 --values learning_rate=1e-4,1e-3,1e-2 --seeds 16
+    jaxcredit fidelity --env CreditMaze --env-params depth=16 --credits gae montecarlo rudder
     jaxcredit plot runs/a runs/b
 
 A credit is NAME (see `list`), NAME+gru (the policy has a GRU and sees its previous action), or module:object for an
@@ -32,6 +33,9 @@ import tyro
 
 import jaxcredit as jc
 from jaxcredit.core.estimator import Chain
+from jaxcredit.evaluation.credit_plots import fidelity_picture
+from jaxcredit.evaluation.fidelity import MEASURES
+from jaxcredit.evaluation.oracle import action_values, optimal_values
 from jaxcredit.evaluation.plots import heat_map, learning_curves
 from jaxcredit.training.compare import compare as compare_agents
 from jaxcredit.training.logging import (
@@ -71,7 +75,7 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command; what the user can mend ends it with one paragraph and exit code 2."""
-    commands = {"list": list_, "train": train, "compare": compare, "sweep": sweep, "plot": plot}
+    commands = {"list": list_, "train": train, "compare": compare, "sweep": sweep, "fidelity": fidelity, "plot": plot}
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "jaxcredit"
     jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", str(cache)))
     try:
@@ -310,6 +314,93 @@ def sweep(
         y, x = chosen.values()
         grid = np.reshape([interval.estimate for interval in points.values()], (len(y), len(x)))
         heat_map(grid, x, y, setup.directory / "heat_map.png", xlabel=paths[1], ylabel=paths[0], label=metric)
+
+
+def fidelity(
+    env: str,
+    env_params: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = (),
+    credits: Annotated[tuple[str, ...], tyro.conf.arg(metavar="CREDIT ...")] = ("gae", "montecarlo", "rudder"),
+    policy: Literal["uniform", "optimal"] = "uniform",
+    epsilon: float = 0.1,
+    gamma: float = 1.0,
+    critic: Literal["learned", "exact"] = "learned",
+    fit_episodes: int = 1024,
+    episodes: int = 256,
+    repeats: int = 16,
+    seed: int = 0,
+    directory: Path | None = None,
+) -> None:
+    """Hold the credit of several estimators against the exact one: bias, variance, signal to noise, and where it lands.
+
+    Args:
+      env: name of an environment that has a table of its states: CreditMaze, KeyToDoor, Taxi, ...
+      env_params: settings of the environment, e.g. length=20; `list ENV` shows them.
+      credits: the methods: NAME or module:object each.
+      policy: whose credit; optimal takes a uniformly random action with probability epsilon.
+      epsilon: of the optimal policy.
+      gamma: discount of the exact credit, and of every estimator that has one.
+      critic: a table of mean value targets, learned with the estimator, or the exact values.
+      fit_episodes: on which estimator and critic are fitted, per repeat.
+      episodes: fresh ones on which they are judged, per repeat.
+      repeats: fits, each with its own episodes.
+      seed: of all randomness.
+      directory: where to write fidelity.csv and fidelity.png; nowhere if not given.
+    """
+    import envs
+
+    if not credits or len(set(credits)) < len(credits):
+        raise ValueError(f"--credits {' '.join(credits)}: name at least one credit, and each once.")
+    if repeats < 1:
+        raise ValueError(f"--repeats {repeats} is not allowed; give at least 1.")
+    task, params = envs.make(env, **_pairs(env_params))
+    estimators = {credit: with_discount(load_estimator(credit), gamma) for credit in credits}
+    results = {}
+    with spinner(f"judging {' '.join(credits)}"):
+        table = None if policy == "uniform" else near_optimal(task, params, epsilon)
+        for credit, estimator in estimators.items():
+            results[credit] = jc.fidelity(
+                estimator,
+                task,
+                params,
+                policy=table,
+                gamma=gamma,
+                critic=critic,
+                fit_episodes=fit_episodes,
+                episodes=episodes,
+                keys=jax.random.split(jax.random.key(seed), repeats),
+            )
+    rows = [
+        (credit, *(show_interval(result.measures[name]) for name in MEASURES)) for credit, result in results.items()
+    ]
+    words = " ".join((env, *env_params))
+    columns = list(zip(*rows, strict=True))
+    print_table(
+        f"{words}, {policy} policy: {repeats} repeats, estimate [95 % interval]",
+        list(zip(MEASURES, *zip(*columns[1:], strict=True), strict=True)),
+        ["measure", *columns[0]],
+    )
+    if directory is not None:
+        frame = jc.fidelity_table(results)
+        directory.mkdir(parents=True, exist_ok=True)
+        frame.to_csv(directory / "fidelity.csv", index=False)
+        fidelity_picture(frame, directory / "fidelity.png", title=f"{words}, {policy} policy")
+
+
+def with_discount(estimator: jc.CreditEstimator, gamma: float) -> jc.CreditEstimator:
+    """The estimator with every field called gamma set."""
+    for path in jc.leaf_paths(estimator):
+        if path.split(".")[-1] == "gamma":
+            estimator = jc.replace_at(estimator, path, gamma)
+    return estimator
+
+
+def near_optimal(env: Any, params: Any, epsilon: float) -> jax.Array:
+    """The optimal (undiscounted) policy of an enumerated environment, with a uniformly random action now and then."""
+    if not 0 <= epsilon <= 1:
+        raise ValueError(f"epsilon={epsilon} is not allowed: it is a probability.")
+    mdp = env.mdp(params)
+    greedy = jax.nn.one_hot(action_values(mdp, optimal_values(mdp)).argmax(axis=1), mdp.num_actions)
+    return (1 - epsilon) * greedy + epsilon / mdp.num_actions
 
 
 def plot(

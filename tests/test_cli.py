@@ -231,3 +231,21 @@ def test_previous_action_is_appended_and_gone_after_a_reset():
     assert terminated and third.tolist() == [0, 0, 0] and info["final_observation"][1:].tolist() == [1, 0]
     with pytest.raises(ValueError, match="PreviousAction encodes discrete actions"):
         PreviousAction(envs.make("Pendulum-v1")[0])
+
+
+def test_fidelity_prints_a_table_and_draws_the_picture(folder, capsys):
+    main([
+        "fidelity", "--env", "CreditMaze", "--env-params", "depth=3", "breadth=1", "--credits", "gae", "mine:instance",
+        "--policy", "optimal", "--fit-episodes", "64", "--episodes", "32", "--repeats", "2", "--directory", "judged",
+    ])  # fmt: skip
+    printed = capsys.readouterr().out
+    assert "gradient.snr_db" in printed and "mine:instance" in printed
+    frame = pd.read_csv(folder / "judged" / "fidelity.csv")
+    assert list(frame["credit"]) == ["gae", "mine:instance"] and frame["decisive_share"].between(0, 1).all()
+    with Image.open(folder / "judged" / "fidelity.png") as image:
+        assert image.width > 500
+
+
+def test_fidelity_says_what_is_wrong(folder, capsys):
+    assert "no table" in fails(capsys, "fidelity", "--env", "CartPole-v1")
+    assert "--repeats 0" in fails(capsys, "fidelity", "--env", "CreditMaze", "--repeats", "0")

@@ -12,7 +12,6 @@ import numpy as np
 
 from jaxcredit.training.programs import bytes_in_use
 
-
 OTHER_SCHEDULER = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 
 
@@ -42,7 +41,9 @@ def compile_jax(function: Callable[..., Any], *arguments: Any, work: float) -> C
     lowered = jax.jit(function).lower(*arguments)
     waits = jax.default_backend() == "cpu" and "lapack" in lowered.as_text()
     if waits and OTHER_SCHEDULER not in os.environ.get("XLA_FLAGS", ""):
-        raise RuntimeError(f"its LAPACK calls can wait for ever on few cores; set XLA_FLAGS={OTHER_SCHEDULER} to time it")
+        raise RuntimeError(
+            f"its LAPACK calls can wait for ever on few cores; set XLA_FLAGS={OTHER_SCHEDULER} to time it"
+        )
     program = lowered.compile()
     seconds = time.perf_counter() - began
     return Compiled(lambda: program(*arguments), work, seconds, bytes_in_use(program) / 2**20)

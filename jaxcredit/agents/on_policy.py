@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -54,6 +55,9 @@ class TrainState(Frozen):
     valid_steps: jax.Array
     episodes: jax.Array
 
+
+# values behind the cuts of a window that are evaluated together, at least
+CUTS_AT_ONCE = 32
 
 # what a seed's key is used for beside its iterations
 RESET, NETWORK, EXAMPLE, CREDIT, EVALUATION, PICTURE = range(6)
@@ -386,16 +390,23 @@ class OnPolicyAgent(Frozen):
         _, _, value, extras = self.apply(
             params, moments, carry, *(sequence if self.policy.recurrent else in_one_row(sequence))
         )
-        # what followed step t, before any reset, is seen with the hidden state that step t left behind
-        after = jax.tree.map(lambda x: x[0], in_one_row(extras["carries"]))
-        following = in_one_row((trajectory.next_observation, jnp.zeros_like(trajectory.first)))
-        next_value = self.apply(params, moments, after, *following)[2]
+        value = value.reshape(steps, num_envs)
+
+        def beyond(rows: jax.Array) -> jax.Array:
+            """Value of what followed these steps before any reset, seen with the hidden state that they left behind."""
+            following, after = jax.tree.map(
+                lambda x: x.reshape(steps * num_envs, *x.shape[2:])[rows],
+                (trajectory.next_observation, extras["carries"]),
+            )
+            sequence = jax.tree.map(lambda x: x[None], (following, jnp.zeros_like(rows, bool)))
+            return self.apply(params, moments, after, *sequence)[2][0]
+
         log_prob = as_distribution(trajectory.logits).log_prob(trajectory.action)
         return trajectory.replace(
             log_prob=log_prob,
             behaviour_log_prob=log_prob,
-            value=jnp.where(trajectory.mask, value.reshape(steps, num_envs), 0),
-            next_value=jnp.where(trajectory.mask, next_value.reshape(steps, num_envs), 0),
+            value=jnp.where(trajectory.mask, value, 0),
+            next_value=_next_values(trajectory, value, beyond),
         )
 
     # Learning -----------------------------------------------------------------------------------------------------
@@ -469,3 +480,30 @@ class OnPolicyAgent(Frozen):
         old = jax.nn.log_softmax(batch.logits)
         new = jax.nn.log_softmax(distribution.logits)
         return (jnp.exp(old) * self.policy_loss(new - old, batch.action_advantage)).sum(-1)
+
+
+def _next_values(trajectory: Trajectory, value: jax.Array, beyond: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """Value of what followed each step `[T, B]`: that of the next step, within an episode; 0 behind a natural end.
+
+    Only where a time limit or the window cuts is there something else to evaluate.  How often is not known beforehand,
+    so `beyond` gives the values of a few flat step numbers at a time, until none is left.
+    """
+    steps, num_envs = value.shape
+    last = jnp.arange(steps)[:, None] == steps - 1
+    cut = ((trajectory.truncated | last) & trajectory.mask & ~trajectory.terminated).ravel()
+    within = trajectory.mask & ~(trajectory.terminated | trajectory.truncated | last)
+    inside = jnp.where(within, jnp.concatenate([value[1:], value[:1]]), 0).ravel()
+    at_once = min(cut.size, max(num_envs, CUTS_AT_ONCE))
+    number = jnp.cumsum(cut) - 1
+    # flat step numbers of the cuts, in order, then an index beyond all of them
+    rows = jnp.full(cut.size + at_once, cut.size).at[jnp.where(cut, number, cut.size + at_once)].set(
+        jnp.arange(cut.size), mode="drop"
+    )  # fmt: skip
+
+    def evaluate(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        done, next_value = state
+        some = jax.lax.dynamic_slice(rows, (done,), (at_once,))
+        return done + at_once, next_value.at[some].set(beyond(jnp.minimum(some, cut.size - 1)), mode="drop")
+
+    start = (jnp.zeros((), jnp.int32), inside)
+    return jax.lax.while_loop(lambda state: state[0] <= number[-1], evaluate, start)[1].reshape(value.shape)

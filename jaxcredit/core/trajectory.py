@@ -35,7 +35,7 @@ class Trajectory(Frozen):
       log_prob: `[T]` float, log-probability of the action under the current policy.
       logits: pytree `[T, ...]`, parameters of the current policy's distribution.
       value: `[T]` float, V(observation_t); 0 where `mask` is False.
-      next_value: `[T]` float, V of what followed action t before any reset; 0 where `mask` is False.
+      next_value: `[T]` float, V of what followed action t before any reset; 0 behind a natural end and padding.
       action_value: `[T, A]` float, Q(observation_t, .).
       next_action_value: `[T, A]` float, Q of what followed action t before any reset.
       advantage: `[T]` float, credit of the action taken.

@@ -1,15 +1,22 @@
-"""Exact values of small decision processes by dynamic programming: gathers over sparse tables, nothing else."""
+"""Exact answers for small decision processes by dynamic programming: gathers over sparse tables, nothing else.
+
+Every function is pure, jits, maps over tables and policies, and computes in the table's precision:
+`mdp.astype(jnp.float64)` under `jax.enable_x64(True)` gives double.  Recursions run over `mdp.horizon` steps: a time
+limit that is not part of the state cuts what lies beyond it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from jaxcredit.core.mdp import TabularMDP
+from jaxcredit.redistribution.rudder import redistribute_differences
 
 
 def action_values(mdp: TabularMDP, value: Float[Array, "S"], gamma: ArrayLike = 1.0) -> Float[Array, "S A"]:
@@ -51,6 +58,135 @@ def policy_values(mdp: TabularMDP, policy: Float[Array, "S A"], gamma: ArrayLike
       V, in reward units.
     """
     return _backward_induction(mdp, gamma, lambda q: (policy * q).sum(axis=1))
+
+
+def visits(mdp: TabularMDP, policy: Float[Array, "S A"], gamma: ArrayLike = 1.0) -> Float[Array, "S"]:
+    """Expected (discounted) number of visits per episode:  d(s) = sum_t gamma^t P(S_t = s),  t < horizon.
+
+    Args:
+      mdp: the table.
+      policy: probability of every action in every state.
+      gamma: discount per step.
+    Returns:
+      d, a number of steps; of state-action pairs it is `visits(...)[:, None] * policy`.
+    """
+
+    def step(present: Array, _: None) -> tuple[Array, Array]:
+        flow = jnp.where(mdp.terminal, 0, present[:, None, None] * policy[:, :, None] * mdp.probability)
+        following = jnp.zeros_like(present).at[mdp.successor].add(jnp.asarray(gamma, flow.dtype) * flow)
+        return following, present
+
+    start = jnp.asarray(mdp.initial, mdp.reward.dtype)
+    return jax.lax.scan(step, start, length=mdp.horizon)[1].sum(axis=0)
+
+
+def policy_gradient(mdp: TabularMDP, logits: Float[Array, "S A"], gamma: ArrayLike = 1.0) -> Float[Array, "S A"]:
+    """Exact gradient of the expected return  J = E sum_t gamma^t r_t  in the logits of a softmax policy.
+
+    Where the state contains the time this is  dJ/dlogits(s, a) = d(s) pi(a|s) A(s, a)  with the `visits` d.
+
+    Args:
+      mdp: the table.
+      logits: of every action in every state; log-probabilities are.
+      gamma: discount per step.
+    Returns:
+      The gradient, in reward units.
+    """
+
+    def expected_return(logits: Array) -> Array:
+        return mdp.initial @ policy_values(mdp, jax.nn.softmax(logits), gamma)
+
+    return jax.grad(expected_return)(jnp.asarray(logits, mdp.reward.dtype))
+
+
+def expected_lambda_advantages(
+    mdp: TabularMDP,
+    policy: Float[Array, "S A"],
+    value: Float[Array, "S"],
+    gamma: ArrayLike = 1.0,
+    lam: ArrayLike = 1.0,
+) -> Float[Array, "S A"]:
+    """What lambda-advantages with a given critic are worth on average:  E[ sum_k (gamma lam)^k delta_{t+k} | s, a ].
+
+    Monte Carlo is lam = 1, TD errors are lam = 0, no baseline is a critic of zeros.  With the exact critic it is the
+    advantage, whatever lam; the difference is the estimator's bias.
+
+    Args:
+      mdp: the table.
+      policy: probability of every action in every state.
+      value: the critic, in reward units.
+      gamma: discount per step.
+      lam: decay of the trace.
+    Returns:
+      Expected advantage of every action, in reward units.
+    """
+    error = action_values(mdp, value, gamma) - value[:, None]
+    decay = jnp.asarray(gamma, error.dtype) * jnp.asarray(lam, error.dtype)
+
+    def step(later: Array, _: None) -> tuple[Array, None]:
+        return (policy * (error + decay * expected_next(mdp, later))).sum(axis=1), None
+
+    # `later` is the expected advantage of the state's own next action
+    later = jax.lax.scan(step, jnp.zeros_like(value), length=mdp.horizon - 1)[0]
+    return error + decay * expected_next(mdp, later)
+
+
+def redistributed_mdp(mdp: TabularMDP, action_value: Float[Array, "S A"]) -> TabularMDP:
+    """The table whose reward is RUDDER's optimal redistribution.
+
+    The step of (s', a') after an outcome (s, a, r) pays  r - Q(s, a) + Q(s', a'),  the first one Q(s, a); the last adds
+    what is left,  r - Q(s, a)  of its own outcome.  Rewards of every episode sum to its return, so that every policy
+    keeps its value; with the exact Q of the policy, nothing is left to expect after any step.
+
+    Args:
+      mdp: the table.
+      action_value: Q, undiscounted.
+    Returns:
+      A table with one state per first state and per outcome (the reward depends on what happened before):
+      `S + S A K` states; the first S are the states without a past.
+    Reference: Arjona-Medina et al. (2019), arXiv:1806.07857, Theorem 2, for rewards that need not come at the end.
+    """
+    shape = mdp.successor.shape
+    states, outcomes = shape[0], math.prod(shape)
+    unpaid = (mdp.reward - action_value[:, :, None]).reshape(outcomes)
+    here = jnp.concatenate([jnp.arange(states), mdp.successor.reshape(outcomes)])
+    carried = jnp.concatenate([jnp.zeros(states, unpaid.dtype), unpaid])
+    own = jnp.where(mdp.terminal, mdp.reward - action_value[:, :, None], 0)
+    successor = states + jnp.arange(outcomes, dtype=jnp.int32).reshape(shape)
+    return TabularMDP(
+        initial=jnp.concatenate([mdp.initial, jnp.zeros(outcomes, mdp.initial.dtype)]),
+        successor=successor[here],
+        probability=mdp.probability[here],
+        reward=(carried[:, None, None] + action_value[:, :, None][here] + own[here]),
+        terminal=mdp.terminal[here],
+        observation=mdp.observation[here],
+        horizon=mdp.horizon,
+    )
+
+
+def optimal_redistribution(
+    action_value: Float[Array, "T"], reward: Float[Array, "T"], mask: Bool[Array, "T"]
+) -> Float[Array, "T"]:
+    """Pay each step what it changed in the expected return:  R_t = g_t - g_{t-1},  g_t = sum_{k<t} r_k + Q(s_t, a_t).
+
+    The residual (the luck of the last reward) goes to the last step, so that the sum is the return.
+
+    Args:
+      action_value: Q(s_t, a_t), exact and undiscounted.
+      reward: follows action t.
+      mask: True on the episode's own steps.
+    Returns:
+      Redistributed rewards, in reward units.
+    Reference: Arjona-Medina et al. (2019), arXiv:1806.07857, Theorem 2.
+    """
+    reward = jnp.where(mask, reward, 0)
+    return redistribute_differences(jnp.cumsum(reward) - reward + action_value, reward.sum(), mask)
+
+
+def expected_next(mdp: TabularMDP, x: Float[Array, "S *U"]) -> Float[Array, "S A *U"]:
+    """Mean of x over what follows every state and action; nothing follows a terminal outcome."""
+    weight = jnp.where(mdp.terminal, 0, mdp.probability)
+    return jnp.einsum("sak,sak...->sa...", weight, x[mdp.successor])
 
 
 def _backward_induction(mdp: TabularMDP, gamma: ArrayLike, backup: Callable[[Array], Array]) -> Array:

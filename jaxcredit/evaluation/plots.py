@@ -82,7 +82,7 @@ def learning_curves(
     """
     if not curves:
         raise ValueError("learning_curves needs at least one curve: {label: (steps [N], values [seeds, N])}.")
-    with _figure(path, title, width=7.2, height=4.2) as figure:
+    with styled_figure(path, title, width=7.2, height=4.2) as figure:
         axes = figure.add_subplot()
         ends = {}
         for i, (label, (steps, values)) in enumerate(curves.items()):
@@ -100,7 +100,7 @@ def learning_curves(
         else:
             axes.set_xlim(left=0)
         axes.set(xlabel=xlabel, ylabel=ylabel)
-        axes.xaxis.set_major_formatter(lambda x, _: _short(x))
+        axes.xaxis.set_major_formatter(lambda x, _: short(x))
         _label_ends(axes, ends)
     return figure
 
@@ -181,7 +181,7 @@ def credit_picture(
         raise ValueError(f"{len(labels)} labels for {episodes} episodes: give one each.")
     colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(marks)}
 
-    with _figure(path, title, width=max(6.4, 2.6 * episodes + 0.8), height=5.0) as figure:
+    with styled_figure(path, title, width=max(6.4, 2.6 * episodes + 0.8), height=5.0) as figure:
         grid = figure.subplots(len(rows), episodes, sharex="col", sharey="row", squeeze=False)
         for row, (name, values) in enumerate(rows.items()):
             grid[row, 0].set_ylabel(name)
@@ -235,25 +235,25 @@ def heat_map(
     if np.isnan(grid).all():
         raise ValueError("heat_map has nothing to draw: every value is NaN.")
     rows, columns = grid.shape
-    with _figure(path, title, width=2.4 + 0.62 * max(columns, 6), height=1.5 + 0.46 * max(rows, 4)) as figure:
+    with styled_figure(path, title, width=2.4 + 0.62 * max(columns, 6), height=1.5 + 0.46 * max(rows, 4)) as figure:
         axes = figure.add_subplot()
         axes.grid(False)
         axes.spines[:].set_visible(False)
         image = axes.imshow(grid, cmap="cividis", aspect="auto", origin="lower")
-        axes.set_xticks(range(columns), [_short(x) for x in xlabels])
-        axes.set_yticks(range(rows), [_short(y) for y in ylabels])
+        axes.set_xticks(range(columns), [short(x) for x in xlabels])
+        axes.set_yticks(range(rows), [short(y) for y in ylabels])
         axes.tick_params(length=0)
         axes.set(xlabel=xlabel, ylabel=ylabel)
-        _write_cells(axes, grid, image, [[_short(x) for x in row] for row in grid] if texts is None else texts)
+        write_cells(axes, grid, image, [[short(x) for x in row] for row in grid] if texts is None else texts)
         if texts is None:
             _frame_cell(axes, *divmod(int(np.nanargmax(grid)), columns))
-        bar = figure.colorbar(image, ax=axes, pad=0.02, label=label, format=lambda value, _: _short(value))
+        bar = figure.colorbar(image, ax=axes, pad=0.02, label=label, format=lambda value, _: short(value))
         bar.outline.set_visible(False)
     return figure
 
 
 @contextmanager
-def _figure(path: str | Path | None, title: str | None, *, width: float, height: float) -> Iterator[Figure]:
+def styled_figure(path: str | Path | None, title: str | None, *, width: float, height: float) -> Iterator[Figure]:
     """A figure in our style, `width` x `height` inches under a wrapped headline, written to `path` at the end."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -280,7 +280,7 @@ def _curve(label: str, steps: ArrayLike, values: ArrayLike) -> tuple[np.ndarray,
 def _mark_threshold(axes: Axes, threshold: float) -> None:
     axes.axhline(threshold, color=QUIET, linestyle=(0, (1, 2)), linewidth=1.2, zorder=1)
     axes.annotate(
-        _short(threshold),
+        short(threshold),
         (0, threshold),
         xycoords=axes.get_yaxis_transform(),
         xytext=(4, 2),
@@ -336,7 +336,7 @@ def _legend_below(figure: Figure, colours: Mapping[str, str]) -> None:
         figure.legend(handles=patches, loc="outside lower center", ncols=len(patches), handlelength=1, handleheight=1)
 
 
-def _write_cells(axes: Axes, grid: np.ndarray, image: Any, texts: Sequence[Sequence[str]]) -> None:
+def write_cells(axes: Axes, grid: np.ndarray, image: Any, texts: Sequence[Sequence[str]]) -> None:
     for (row, column), value in np.ndenumerate(grid):
         dark = not np.isnan(value) and image.norm(value) < 0.55
         cell = texts[int(row)][int(column)]
@@ -351,7 +351,7 @@ def _frame_cell(axes: Axes, row: int, column: int) -> None:
     axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **frame))
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     """Three digits of a float, all digits before the point, thousands separated; other things as they print."""
     if not isinstance(value, float | np.floating):
         return str(value)

@@ -95,6 +95,8 @@ def test_values_are_those_of_the_network(window: Any) -> None:
     first = jnp.zeros_like(t.first)
     for name, observation in (("value", t.observation), ("next_value", t.next_observation)):
         expected = agent.policy.apply(state.params, (), observation, first)[2]
+        if name == "next_value":
+            expected = jnp.where(t.terminated, 0, expected)
         np.testing.assert_allclose(getattr(t, name), expected, atol=1e-6)
     distribution = agent.policy.apply(state.params, (), t.observation, first)[1]
     np.testing.assert_allclose(t.logits, distribution.logits, atol=1e-6)
@@ -183,7 +185,8 @@ def test_recurrent_values_use_the_memory_before_the_reset() -> None:
         carry, value = value_of(carry, t.observation[step], t.first[step])
         np.testing.assert_allclose(t.value[step], value[0], atol=1e-5)
         _, after = value_of(carry, t.next_observation[step], jnp.zeros_like(t.first[step]))
-        np.testing.assert_allclose(t.next_value[step], after[0], atol=1e-5)
+        expected = jnp.where(t.terminated[step], 0, after[0])
+        np.testing.assert_allclose(t.next_value[step], expected, atol=1e-5)
 
 
 def test_memory_is_forgotten_at_the_start_of_an_episode() -> None:

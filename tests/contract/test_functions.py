@@ -21,6 +21,9 @@ def column(steps: int = 6, dtype: str = "float32") -> dict[str, Any]:
         "ends": (trajectory.terminated, trajectory.truncated),
         "log_rho": trajectory.log_prob,
         "mask": trajectory.mask,
+        "action": trajectory.action,
+        "action_value": trajectory.logits,
+        "probability": jax.nn.softmax(trajectory.logits),
     }
 
 

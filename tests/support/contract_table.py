@@ -49,6 +49,12 @@ FUNCTIONS = {
             clip_c=1.0,
         )
     ),
+    "trajectory_control_variate": lambda d: jc.trajectory_control_variate(
+        d["reward"], d["action"], d["action_value"], d["next_value"], d["probability"], *d["ends"], gamma=0.9
+    ),
+    "contribution_credit": lambda d: jc.contribution_credit(
+        d["action_value"][None] - d["value"][:, None, None], d["reward"], d["action"], d["probability"], d["mask"]
+    ),
     "redistribute_differences": lambda d: jc.redistribute_differences(d["value"], d["reward"].sum(), d["mask"]),
 }
 

@@ -1,0 +1,233 @@
+"""The credit map: every estimator there is, on one task whose depth, breadth and density are turned one at a time.
+
+    python -m experiments.credit_map --quick     a small map in 3 minutes on 2 cores, written to runs/credit_map
+    python -m experiments.credit_map             the whole map, written to experiments/results/credit_map
+
+`CreditMaze` pays a decision `depth` steps later, with `breadth` irrelevant decisions between, with probability
+`density`.  Every estimator of `jaxcredit list` trains PPO in every cell, many seeds at once; each has its learning rate
+chosen by the same sweep on other seeds in the middle cell.  Its credit is also held against the exact one (`fidelity`,
+uniform policy).  Written: map.png (fraction of the optimal return; 0.25 is chance), cells.csv (a row per method and
+cell), scores.csv (a row per method, from 0 to 1, higher is better).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import tyro
+
+import envs
+import jaxcredit as jc
+from jaxcredit.cli import ESTIMATORS, Setup, load_estimator, with_discount
+from jaxcredit.evaluation.credit_plots import credit_map_picture
+from jaxcredit.evaluation.statistics import bootstrap_interval
+from jaxcredit.training.logging import print_table, provenance
+
+KNOBS = ("depth", "breadth", "density")
+CHANCE = 0.25
+MEASURED = ("gradient.snr_db", "gradient.bias", "credit.bias", "decisive_share", "rank_correlation")
+
+
+@dataclass(frozen=True)
+class Map:
+    """What is measured, and how thoroughly.
+
+    Attributes:
+      centre: depth, breadth, density of the middle cell.
+      settings: of each knob, the others staying in the middle.
+      learning_rates: among which each method chooses, in the middle cell.
+      episodes: of training per seed; seeds: per cell and method.
+      fit_episodes, episodes_judged, repeats: of `fidelity`.
+      one_program: train all depths in one program (padded to the deepest), else one program per depth.
+    """
+
+    centre: tuple[int, int, float]
+    settings: dict[str, tuple[float, ...]]
+    learning_rates: tuple[float, ...]
+    episodes: int
+    seeds: int
+    fit_episodes: int
+    episodes_judged: int
+    repeats: int
+    one_program: bool
+
+    def cells(self) -> list[dict[str, Any]]:
+        """Every cell once, in the order of the panels."""
+        centre = dict(zip(KNOBS, self.centre, strict=True))
+        cells = [centre | {knob: value} for knob, values in self.settings.items() for value in values]
+        return [cell for i, cell in enumerate(cells) if cell not in cells[:i]]
+
+
+FULL = Map(
+    centre=(64, 8, 1.0),
+    settings={
+        "depth": (8, 16, 32, 64, 128, 256, 512),
+        "breadth": (0, 2, 4, 8, 16, 32, 64),
+        "density": (1.0, 0.5, 0.2, 0.1, 0.05, 0.02),
+    },
+    learning_rates=(1e-3, 3e-3, 1e-2),
+    episodes=3_200,
+    seeds=16,
+    fit_episodes=1_024,
+    episodes_judged=128,
+    repeats=8,
+    one_program=False,
+)
+QUICK = Map(
+    centre=(16, 4, 1.0),
+    settings={"depth": (4, 8, 16, 32), "breadth": (0, 4, 16), "density": (1.0, 0.3, 0.1)},
+    learning_rates=(3e-3,),
+    episodes=1_600,
+    seeds=4,
+    fit_episodes=256,
+    episodes_judged=64,
+    repeats=4,
+    one_program=True,
+)
+
+
+def agent_of(method: str, depth: int) -> jc.OnPolicyAgent:
+    """PPO with a method's credit, undiscounted, on a maze of at most this depth."""
+    fields = {"num_envs": 16, "minibatches": 1, "episodic": True, "hidden": (32, 32), "entropy_coefficient": 0.01}
+    agent = Setup(env="CreditMaze", env_params=(f"max_depth={depth}", f"depth={depth}")).build(method, fields)
+    return agent.replace(credit=with_discount(agent.credit, 1.0))
+
+
+def keys(first: int, number: int) -> jax.Array:
+    return jax.vmap(lambda i: jax.random.fold_in(jax.random.key(64), i))(jnp.arange(first, first + number))
+
+
+def trained(method: str, cells: list[dict[str, Any]], plan: Map, rate: float) -> pd.DataFrame:
+    """Fraction of the optimal return after training, a row per cell and seed."""
+    deepest = max(cell["depth"] for cell in cells)
+    groups = [cells] if plan.one_program else [[c for c in cells if c["depth"] == d] for d in _depths(cells)]
+    frames = []
+    for group in groups:
+        agent = agent_of(method, deepest if plan.one_program else group[0]["depth"]).replace(learning_rate=rate)
+        values: dict[str | tuple[str, ...], list[float]] = {
+            f"env_params.{knob}": [cell[knob] for cell in group] for knob in KNOBS
+        }
+        frame = jc.sweep(
+            agent, values, keys(0, plan.seeds), mode="zip", num_iterations=plan.episodes // agent.num_envs,
+            eval_episodes=256,
+        )  # fmt: skip
+        frames.append(frame.rename(columns=lambda name: name.removeprefix("env_params.")))
+    return pd.concat(frames)
+
+
+def _depths(cells: list[dict[str, Any]]) -> list[int]:
+    return sorted({cell["depth"] for cell in cells})
+
+
+def chosen_rate(method: str, plan: Map) -> float:
+    """The learning rate with the most treasure over training in the middle cell, on seeds that are not judged."""
+    if len(plan.learning_rates) == 1:
+        return plan.learning_rates[0]
+    centre = dict(zip(KNOBS, plan.centre, strict=True))
+    agent = agent_of(method, centre["depth"])
+    agent = agent.replace(env_params=agent.env_params.replace(breadth=jnp.asarray(centre["breadth"], jnp.int32)))
+    frame = jc.sweep(
+        agent, {"learning_rate": list(plan.learning_rates)}, keys(1_000, plan.seeds // 2), summary="mean",
+        num_iterations=plan.episodes // agent.num_envs,
+    )  # fmt: skip
+    return float(frame.groupby("learning_rate")["treasure"].mean().idxmax())
+
+
+def judged(method: str, cell: dict[str, Any], plan: Map) -> dict[str, float]:
+    """Fidelity of a method's credit in a cell, under the uniform policy."""
+    env, params = envs.make(
+        "CreditMaze", max_depth=max(plan.settings["depth"]) if plan.one_program else cell["depth"], **cell
+    )
+    estimator = jc.as_arrays(with_discount(load_estimator(method), 1.0))
+    result = jc.fidelity(
+        estimator, env, params, episodes=plan.episodes_judged, fit_episodes=plan.fit_episodes,
+        keys=keys(2_000, plan.repeats),
+    )  # fmt: skip
+    return {name: result.measures[name].estimate for name in MEASURED}
+
+
+def scores(table: pd.DataFrame, plan: Map) -> pd.DataFrame:
+    """A row per method, from 0 to 1: what was learned along each knob beyond chance, and how good the credit is.
+
+    `unbiased` is 1 - bias of the gradient (at least 0), `placed` the share of credit on the decisive step, `ordered`
+    the rank correlation of credit and exact advantage (at least 0); means over the cells.
+    """
+    rows = []
+    for method, frame in table.groupby("method", sort=False):
+        row: dict[str, Any] = {"method": method}
+        for knob in KNOBS:
+            learned = (panel(frame, knob, plan) - CHANCE) / (1 - CHANCE)
+            row[knob] = float(np.clip(learned, 0, 1).mean())
+        row["unbiased"] = float(np.clip(1 - frame["gradient.bias"], 0, 1).mean())
+        row["placed"] = float(frame["decisive_share"].mean())
+        row["ordered"] = float(np.clip(frame["rank_correlation"], 0, 1).mean())
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def panel(frame: pd.DataFrame, knob: str, plan: Map) -> np.ndarray:
+    """Fraction of the optimal return of one method over the settings of a knob."""
+    others = {k: v for k, v in zip(KNOBS, plan.centre, strict=True) if k != knob}
+    along = frame[np.all([np.isclose(frame[k], v) for k, v in others.items()], axis=0)]
+    return np.array([along.loc[np.isclose(along[knob], x), "treasure"].iloc[0] for x in plan.settings[knob]])
+
+
+def main(quick: bool = False, methods: tuple[str, ...] = tuple(ESTIMATORS), directory: Path | None = None) -> None:
+    """Measure the map.
+
+    Args:
+      quick: a small map in minutes.
+      methods: estimators; by default all of `jaxcredit list`.
+      directory: where to write.
+    """
+    plan = QUICK if quick else FULL
+    directory = directory or Path("runs/credit_map" if quick else "experiments/results/credit_map")
+    directory.mkdir(parents=True, exist_ok=True)
+    began, rows, cells = time.perf_counter(), [], plan.cells()
+    for i, method in enumerate(methods):
+        rate = chosen_rate(method, plan)
+        frame = trained(method, cells, plan, rate)
+        for cell in cells:
+            here = np.all([np.isclose(frame[knob], cell[knob]) for knob in KNOBS], axis=0)
+            learned = bootstrap_interval(frame.loc[here, "eval.treasure"])
+            rows.append(
+                {"method": method, **cell, "learning_rate": rate, "treasure": learned.estimate,
+                 "treasure.low": learned.low, "treasure.high": learned.high, **judged(method, cell, plan)}
+            )  # fmt: skip
+        passed = time.perf_counter() - began
+        left = passed / (i + 1) * (len(methods) - i - 1)
+        print(f"{method}: {i + 1} of {len(methods)} methods after {passed:.0f} s, about {left:.0f} s left", flush=True)
+        write(pd.DataFrame(rows), plan, directory, passed)
+
+
+def write(table: pd.DataFrame, plan: Map, directory: Path, seconds: float) -> None:
+    """Tables and figure of the methods measured so far."""
+    methods = list(table["method"].unique())
+    table.to_csv(directory / "cells.csv", index=False, float_format="%.4g")
+    scored = scores(table, plan)
+    scored.to_csv(directory / "scores.csv", index=False, float_format="%.3g")
+    about = {"seconds": round(seconds), "seeds": plan.seeds, "episodes": plan.episodes, **provenance()}
+    (directory / "about.json").write_text(json.dumps(about, indent=2) + "\n")
+    panels = {
+        knob: (settings, np.stack([panel(table[table["method"] == m], knob, plan) for m in methods]))
+        for knob, settings in plan.settings.items()
+    }
+    credit_map_picture(
+        panels, methods, directory / "map.png", low=CHANCE, label="fraction of the optimal return",
+        title=f"Who learns the decision that counts?  PPO after {plan.episodes:,} episodes, {plan.seeds} seeds",
+    )  # fmt: skip
+    columns = [name for name in scored.columns if name != "method"]
+    cells = [(row["method"], *(f"{row[name]:.2f}" for name in columns)) for row in scored.to_dict("records")]
+    print_table("Scores from 0 to 1", cells, ["method", *columns])
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

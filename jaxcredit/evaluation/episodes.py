@@ -1,0 +1,75 @@
+"""Episodes of an enumerated environment under a policy that is a table: what estimators are judged on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxcredit.core.mdp import TabularMDP
+from jaxcredit.core.trajectory import Trajectory
+
+
+def tabular_episodes(
+    env: Any, params: Any, mdp: TabularMDP, policy: Float[Array, "S A"], key: jax.Array, number: int
+) -> Trajectory:
+    """Play whole episodes from fresh starts by the environment's own `step_env`.
+
+    Args:
+      env, params: an enumerated environment (`envs.FiniteEnvironment`).
+      mdp: its table, which numbers the states.
+      policy: probability of every action in every state.
+      key: random key.
+      number: how many episodes, static.
+    Returns:
+      The trajectory `[T, number]` over `mdp.horizon` steps, padded behind the end of each episode, with `log_prob`,
+      `logits` (log-probabilities), `next_observation`, and in `extras`: `state`, `next_state` (before any reset; equal
+      to `state` where the episode terminated) and `decisive`.  An episode open at the horizon is truncated there.
+    """
+
+    def step(carry: tuple[Any, Array, Array], inputs: tuple[Array, Array]) -> Any:
+        env_state, alive, first = carry
+        key, is_last = inputs
+        action_key, step_key = jax.random.split(key)
+        state = mdp.row(env.encode(env_state))
+        action = _choose(action_key, policy[state])
+        _, following, reward, terminated, info = env.step_env(step_key, env_state, action, params)
+        truncated = (env.is_truncated(following, params) | is_last) & ~terminated
+        next_state = jnp.where(terminated, state, mdp.row(env.encode(following)))
+        log_policy = jnp.log(policy[state])
+        transition = Trajectory(
+            observation=mdp.observation[state],
+            action=action,
+            reward=jnp.where(alive, reward, 0),
+            terminated=terminated,
+            truncated=truncated,
+            first=first,
+            mask=alive,
+            behaviour_log_prob=log_policy[action],
+            next_observation=mdp.observation[next_state],
+            log_prob=log_policy[action],
+            logits=log_policy,
+            extras={
+                "state": state,
+                "next_state": next_state,
+                "decisive": jnp.asarray(info.get("decisive", False), bool),
+            },
+        )
+        return (following, alive & ~(terminated | truncated), jnp.zeros((), bool)), transition
+
+    def episode(key: jax.Array) -> Trajectory:
+        reset_key, steps_key = jax.random.split(key)
+        _, env_state = env.reset_env(reset_key, params)
+        is_last = jnp.arange(mdp.horizon) == mdp.horizon - 1
+        start = (env_state, jnp.ones((), bool), jnp.ones((), bool))
+        return jax.lax.scan(step, start, (jax.random.split(steps_key, mdp.horizon), is_last))[1]
+
+    return jax.vmap(episode, out_axes=1)(jax.random.split(key, number))
+
+
+def _choose(key: jax.Array, probability: Float[Array, "A"]) -> Array:
+    """Draw an action by inverting the distribution function."""
+    above = jax.random.uniform(key, dtype=probability.dtype) >= jnp.cumsum(probability)[:-1]
+    return above.sum().astype(jnp.int32)

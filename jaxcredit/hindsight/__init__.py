@@ -1,0 +1,1 @@
+"""Hindsight: would I have done this, knowing what followed?"""
