@@ -43,6 +43,7 @@ class Map:
     Attributes:
       centre: depth, breadth, density of the middle cell.
       settings: of each knob, the others staying in the middle.
+      noise: of the irrelevant decisions.
       learning_rates: among which each method chooses, in the middle cell.
       episodes: of training per seed; seeds: per cell and method.
       fit_episodes, episodes_judged, repeats: of `fidelity`.
@@ -51,6 +52,7 @@ class Map:
 
     centre: tuple[int, int, float]
     settings: dict[str, tuple[float, ...]]
+    noise: float
     learning_rates: tuple[float, ...]
     episodes: int
     seeds: int
@@ -73,19 +75,21 @@ FULL = Map(
         "breadth": (0, 2, 4, 8, 16, 32, 64),
         "density": (1.0, 0.5, 0.2, 0.1, 0.05, 0.02),
     },
+    noise=2.0,
     learning_rates=(1e-3, 3e-3, 1e-2),
-    episodes=3_200,
-    seeds=16,
-    fit_episodes=1_024,
-    episodes_judged=128,
-    repeats=8,
+    episodes=1_600,
+    seeds=8,
+    fit_episodes=1_600,
+    episodes_judged=256,
+    repeats=4,
     one_program=False,
 )
 QUICK = Map(
     centre=(16, 4, 1.0),
     settings={"depth": (4, 8, 16, 32), "breadth": (0, 4, 16), "density": (1.0, 0.3, 0.1)},
+    noise=1.0,
     learning_rates=(3e-3,),
-    episodes=1_600,
+    episodes=800,
     seeds=4,
     fit_episodes=256,
     episodes_judged=64,
@@ -94,10 +98,12 @@ QUICK = Map(
 )
 
 
-def agent_of(method: str, depth: int) -> jc.OnPolicyAgent:
+def agent_of(method: str, depth: int, noise: float) -> jc.OnPolicyAgent:
     """PPO with a method's credit, undiscounted, on a maze of at most this depth."""
     fields = {"num_envs": 16, "minibatches": 1, "episodic": True, "hidden": (32, 32), "entropy_coefficient": 0.01}
-    agent = Setup(env="CreditMaze", env_params=(f"max_depth={depth}", f"depth={depth}")).build(method, fields)
+    agent = Setup(env="CreditMaze", env_params=(f"max_depth={depth}", f"depth={depth}", f"noise={noise}")).build(
+        method, fields
+    )
     return agent.replace(credit=with_discount(agent.credit, 1.0))
 
 
@@ -111,7 +117,8 @@ def trained(method: str, cells: list[dict[str, Any]], plan: Map, rate: float) ->
     groups = [cells] if plan.one_program else [[c for c in cells if c["depth"] == d] for d in _depths(cells)]
     frames = []
     for group in groups:
-        agent = agent_of(method, deepest if plan.one_program else group[0]["depth"]).replace(learning_rate=rate)
+        depth = deepest if plan.one_program else group[0]["depth"]
+        agent = agent_of(method, depth, plan.noise).replace(learning_rate=rate)
         values: dict[str | tuple[str, ...], list[float]] = {
             f"env_params.{knob}": [cell[knob] for cell in group] for knob in KNOBS
         }
@@ -132,10 +139,10 @@ def chosen_rate(method: str, plan: Map) -> float:
     if len(plan.learning_rates) == 1:
         return plan.learning_rates[0]
     centre = dict(zip(KNOBS, plan.centre, strict=True))
-    agent = agent_of(method, centre["depth"])
+    agent = agent_of(method, centre["depth"], plan.noise)
     agent = agent.replace(env_params=agent.env_params.replace(breadth=jnp.asarray(centre["breadth"], jnp.int32)))
     frame = jc.sweep(
-        agent, {"learning_rate": list(plan.learning_rates)}, keys(1_000, plan.seeds // 2), summary="mean",
+        agent, {"learning_rate": list(plan.learning_rates)}, keys(1_000, plan.seeds), summary="mean",
         num_iterations=plan.episodes // agent.num_envs,
     )  # fmt: skip
     return float(frame.groupby("learning_rate")["treasure"].mean().idxmax())
@@ -143,9 +150,8 @@ def chosen_rate(method: str, plan: Map) -> float:
 
 def judged(method: str, cell: dict[str, Any], plan: Map) -> dict[str, float]:
     """Fidelity of a method's credit in a cell, under the uniform policy."""
-    env, params = envs.make(
-        "CreditMaze", max_depth=max(plan.settings["depth"]) if plan.one_program else cell["depth"], **cell
-    )
+    depth = max(plan.settings["depth"]) if plan.one_program else cell["depth"]
+    env, params = envs.make("CreditMaze", max_depth=depth, noise=plan.noise, **cell)
     estimator = jc.as_arrays(with_discount(load_estimator(method), 1.0))
     result = jc.fidelity(
         estimator, env, params, episodes=plan.episodes_judged, fit_episodes=plan.fit_episodes,

@@ -115,7 +115,7 @@ def fidelity(
     gamma: float = 1.0,
     episodes: int = 256,
     fit_episodes: int = 0,
-    batch: int = 32,
+    batch: int = 16,
     critic: Critic = "learned",
     keys: jax.Array | None = None,
     confidence: float = 0.95,

@@ -10,7 +10,7 @@ import jaxcredit as jc
 from jaxcredit.evaluation.credit_plots import credit_map_picture, fidelity_picture
 from jaxcredit.evaluation.fidelity import MEASURES
 
-SIZES = {"episodes": 64, "batch": 32, "keys": jax.random.split(jax.random.key(3), 8)}
+SIZES = {"episodes": 64, "keys": jax.random.split(jax.random.key(3), 8)}
 
 
 @struct.dataclass

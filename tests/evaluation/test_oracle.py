@@ -195,9 +195,7 @@ def test_optimal_redistribution_keeps_values_and_the_optimal_policy(task):
     best = mdp.initial @ optimal_values(mdp)
     np.testing.assert_allclose(redistributed.initial @ optimal_values(redistributed), best, atol=1e-5)
     greedy = jnp.eye(mdp.num_actions)[action_values(redistributed, optimal_values(redistributed)).argmax(1)]
-    np.testing.assert_allclose(
-        redistributed.initial @ policy_values(redistributed, greedy), best, atol=1e-5
-    )
+    np.testing.assert_allclose(redistributed.initial @ policy_values(redistributed, greedy), best, atol=1e-5)
 
 
 def test_optimal_redistribution_of_an_episode_is_that_of_the_table(task):
