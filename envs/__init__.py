@@ -24,28 +24,40 @@ from gymnax.environments.environment import Environment
 
 from envs.adapters import BRAX_NAMES, BraxEnvironment, GymnaxEnvironment, make_brax, strong
 from envs.base import EpisodicEnvironment
+from envs.charge_discharge import ChargeDischarge
+from envs.choice import Choice
+from envs.coin_line import CoinLine
 from envs.credit_maze import CreditMaze
 from envs.delayed_key_to_door import DelayedKeyToDoor
 from envs.finite import FiniteEnvironment
+from envs.grid_bomb import GridBomb
 from envs.key_to_door import KeyToDoor
 from envs.probes import PROBES, Probe
+from envs.rooms_delayed import ROOMS, RoomsDelayed
+from envs.trace_back import TraceBack
 from envs.watch_repair import WatchRepair
 from envs.wrappers import DelayedReward, FlattenObservation, NoisyReward, PreviousAction, TerminalTimeLimit, Wrapper
 
 __all__ = [
     "BraxEnvironment",
+    "ChargeDischarge",
+    "Choice",
+    "CoinLine",
     "CreditMaze",
     "DelayedKeyToDoor",
     "DelayedReward",
     "EpisodicEnvironment",
     "FiniteEnvironment",
     "FlattenObservation",
+    "GridBomb",
     "GymnaxEnvironment",
     "KeyToDoor",
     "NoisyReward",
     "PreviousAction",
     "Probe",
+    "RoomsDelayed",
     "TerminalTimeLimit",
+    "TraceBack",
     "WatchRepair",
     "Wrapper",
     "make",
@@ -56,9 +68,15 @@ TIME_LIMITS = ("bootstrap", "terminal")
 
 OURS: dict[str, Callable[..., EpisodicEnvironment]] = {
     "CreditMaze": CreditMaze,
+    "ChargeDischarge": ChargeDischarge,
+    "Choice": Choice,
+    "CoinLine": CoinLine,
     "DelayedKeyToDoor": DelayedKeyToDoor,
+    "GridBomb": GridBomb,
     "KeyToDoor": KeyToDoor,
+    "TraceBack": TraceBack,
     "WatchRepair": WatchRepair,
+    **ROOMS,
     **PROBES,
 }
 

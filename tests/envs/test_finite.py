@@ -16,6 +16,12 @@ CASES = {
         {"length": 7, "max_length": 8, "reward_noise": 0.5, "apple_probability": 0.2},
         [0, 2, 2, 1, 2, 3, 0, 0],
     ),
+    "ChargeDischarge": ({"length": 5, "max_length": 6}, [1, 0, 1, 0, 1, 1]),
+    "Choice": ({"length": 6, "max_length": 7, "first_probability": 0.7}, [0] * 7),
+    "CoinLine": ({"length": 7, "max_length": 8}, [1, 1, 0, 1, 0, 1, 0, 0]),
+    "FourRoomsDelayed": ({"length": 4, "max_length": 5}, [1, 1, 1, 1, 1]),
+    "GridBomb": ({"distance": 4}, [1, 1, 1, 1, 0, 2]),
+    "TraceBack": ({"length": 5, "max_length": 6}, [0, 3, 0, 0, 0, 0]),
     "ProbeDelay": ({}, [0, 0]),
     "ProbeObservationAction": ({}, [1]),
 }
