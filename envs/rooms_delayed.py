@@ -90,7 +90,7 @@ class RoomsDelayed(SizedEnvironment, FiniteEnvironment):
         Eight    mended 3.027, 2.997    released 2.621, 2.588
 
     Assumption: who goes back into a trap stands on its door, which does not open; the time is shown. The table has
-    millions of entries: `mdp` refuses it unless `max_length` is small, `jc.enumerate_mdp` builds it in a minute.
+    millions of entries: `mdp` refuses it unless `max_length` is small, `jc.enumerate_mdp` builds it in some 15 s.
 
     Attributes:
       rooms: static, 4 or 8: the first room and those after it.
