@@ -23,27 +23,34 @@ import numpy as np
 from gymnax.environments.environment import Environment
 
 from envs.adapters import BRAX_NAMES, BraxEnvironment, GymnaxEnvironment, make_brax, strong
+from envs.ambiguous_bandit import AmbiguousBandit
 from envs.base import EpisodicEnvironment
 from envs.charge_discharge import ChargeDischarge
 from envs.choice import Choice
 from envs.coin_line import CoinLine
 from envs.credit_maze import CreditMaze
+from envs.delayed_effect import DelayedEffect
 from envs.delayed_key_to_door import DelayedKeyToDoor
 from envs.finite import FiniteEnvironment
 from envs.grid_bomb import GridBomb
 from envs.key_to_door import KeyToDoor
 from envs.probes import PROBES, Probe
 from envs.rooms_delayed import ROOMS, RoomsDelayed
+from envs.shortcut import Shortcut
+from envs.task_interleaving import TaskInterleaving
 from envs.trace_back import TraceBack
+from envs.tree import Tree
 from envs.watch_repair import WatchRepair
 from envs.wrappers import DelayedReward, FlattenObservation, NoisyReward, PreviousAction, TerminalTimeLimit, Wrapper
 
 __all__ = [
+    "AmbiguousBandit",
     "BraxEnvironment",
     "ChargeDischarge",
     "Choice",
     "CoinLine",
     "CreditMaze",
+    "DelayedEffect",
     "DelayedKeyToDoor",
     "DelayedReward",
     "EpisodicEnvironment",
@@ -56,8 +63,11 @@ __all__ = [
     "PreviousAction",
     "Probe",
     "RoomsDelayed",
+    "Shortcut",
+    "TaskInterleaving",
     "TerminalTimeLimit",
     "TraceBack",
+    "Tree",
     "WatchRepair",
     "Wrapper",
     "make",
@@ -71,10 +81,15 @@ OURS: dict[str, Callable[..., EpisodicEnvironment]] = {
     "ChargeDischarge": ChargeDischarge,
     "Choice": Choice,
     "CoinLine": CoinLine,
+    "AmbiguousBandit": AmbiguousBandit,
+    "DelayedEffect": DelayedEffect,
     "DelayedKeyToDoor": DelayedKeyToDoor,
     "GridBomb": GridBomb,
     "KeyToDoor": KeyToDoor,
     "TraceBack": TraceBack,
+    "Shortcut": Shortcut,
+    "TaskInterleaving": TaskInterleaving,
+    "Tree": Tree,
     "WatchRepair": WatchRepair,
     **ROOMS,
     **PROBES,

@@ -54,9 +54,7 @@ class SizedEnvironment(EpisodicEnvironment):
         if not isinstance(self.max_length, int):
             raise ValueError(f"max_length={self.max_length!r} is not allowed: it is static, a whole number.")
         if self.max_length < self.min_length:
-            raise ValueError(
-                f"max_length={self.max_length} is not allowed: an episode has at least {self.min_length} steps."
-            )
+            raise ValueError(f"max_length={self.max_length} is not allowed: it must be at least {self.min_length}.")
 
     @property
     def horizon(self) -> int:

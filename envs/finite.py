@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
+from numpy.polynomial.hermite_e import hermegauss
 
 from envs.base import EpisodicEnvironment
 from jaxcredit.core.mdp import TabularMDP, decisive_states
@@ -145,6 +146,15 @@ def bernoulli(probability: Any) -> tuple[Array, Float[Array, "2"]]:
 def uniform(number: int) -> tuple[Array, Float[Array, "N"]]:
     """A chance that is each of 0 .. number - 1 (int32) equally often."""
     return jnp.arange(number, dtype=jnp.int32), jnp.full(number, 1 / number)
+
+
+def normal(nodes: int = 3) -> tuple[Array, Float[Array, "K"]]:
+    """A standard normal chance as a Gauss-Hermite quadrature: its moments up to the (2 nodes - 1)th are the true ones.
+
+    For the `noise` of an environment whose `sample_noise` draws the normal itself.
+    """
+    values, weight = hermegauss(nodes)
+    return jnp.asarray(values, jnp.float32), jnp.asarray(weight / weight.sum(), jnp.float32)
 
 
 def draw(key: jax.Array, values: PyTree, probability: Float[Array, "K"]) -> PyTree:

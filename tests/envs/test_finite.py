@@ -9,8 +9,11 @@ import envs
 from envs.finite import MAX_TABLE_ENTRIES, draw
 from jaxcredit.evaluation.oracle import policy_values
 
-# Environment, and the open-loop actions that are compared with the table's policy of the same actions.
+# Environment, and the open-loop actions that are compared with the table's policy of the same actions; one action over
+# and over where the table does not hold the time.
 CASES = {
+    "AmbiguousBandit": ({"crossover_probability": 0.3, "deviation": 0.5}, [1, 0]),
+    "DelayedEffect": ({"length": 2, "max_length": 3, "sigma": 0.5}, [0, 1, 1, 0, 0]),
     "DelayedKeyToDoor": ({"length": 5, "max_length": 6, "event_probability": 0.3}, [0, 1, 2, 1, 3, 0]),
     "KeyToDoor": (
         {"length": 7, "max_length": 8, "reward_noise": 0.5, "apple_probability": 0.2},
@@ -24,6 +27,9 @@ CASES = {
     "TraceBack": ({"length": 5, "max_length": 6}, [0, 3, 0, 0, 0, 0]),
     "ProbeDelay": ({}, [0, 0]),
     "ProbeObservationAction": ({}, [1]),
+    "Shortcut": ({"size": 6, "random_start_probability": 0.5}, [1] * 5),
+    "TaskInterleaving": ({"length": 12}, [1] * 12),
+    "Tree": ({"overlap": 4, "branching": 5, "seed_offset": 2}, [3] * 4),
 }
 
 
@@ -34,14 +40,15 @@ def test_environment_pays_what_its_own_table_says(name, rollout):
     mdp = env.mdp(params)
     np.testing.assert_allclose(mdp.probability.sum(-1), 1, rtol=1e-6)
     np.testing.assert_allclose(mdp.initial.sum(), 1, rtol=1e-6)
-    time = jax.vmap(env.decode)(jnp.arange(mdp.num_states)).time
+    time = jax.vmap(env.decode)(mdp.code).time
     policy = jax.nn.one_hot(jnp.array(actions)[jnp.minimum(time, len(actions) - 1)], mdp.num_actions)
     value = mdp.initial @ policy_values(mdp, policy)
 
     record = rollout(env, params, actions)
-    length = int(getattr(params, "length", env.horizon))
-    assert record["terminated"][0, :length].tolist() == [False] * (length - 1) + [True]
-    returns = np.asarray(record["reward"])[:, :length].sum(1)
+    done = np.asarray(record["terminated"] | record["truncated"])
+    assert done.any(axis=1).all()
+    first_episode = np.cumsum(done, axis=1) - done == 0
+    returns = (np.asarray(record["reward"]) * first_episode).sum(1)
     assert abs(returns.mean() - value) < 4 * returns.std() / np.sqrt(len(returns)) + 1e-6
 
 

@@ -43,3 +43,60 @@ def test_reward_noise_has_the_given_deviation_and_no_mean(rollout):
     reward = rollout(env, params, np.full(LENGTH, 3))["reward"]
     np.testing.assert_allclose(np.abs(reward), 0.3, rtol=1e-5)
     assert abs(np.mean(reward)) < 0.02
+
+
+@pytest.mark.parametrize(("take_at", "treasure"), [([0, 3], True), ([0], False), ([3], False)])
+def test_several_keys_are_all_needed(rollout, take_at, treasure):
+    env, params = envs.make("KeyToDoor", length=LENGTH, num_keys=2)
+    actions = np.full(LENGTH, 3)
+    actions[take_at] = 0
+    record = rollout(env, params, actions)
+    observation = np.asarray(record["observation"])[0]
+    assert observation.shape == (LENGTH, 10) == (LENGTH, *env.observation_space(params).shape)
+    assert np.flatnonzero(observation[:, 4]).tolist() == [0, 3]
+    held = [sum(cell < time for cell in take_at) for time in range(LENGTH)]
+    np.testing.assert_array_equal(observation[:, 7:], np.eye(3)[held])
+    np.testing.assert_array_equal(record["info"]["treasure"][0], [0.0] * (LENGTH - 1) + [float(treasure)])
+    np.testing.assert_allclose(record["reward"][0, -1], treasure * 0.2 * 23 / LENGTH, rtol=1e-6)
+    assert np.flatnonzero(record["info"]["decisive"][0]).tolist() == [0, 3, LENGTH - 2]
+    assert record["terminated"][0].tolist() == [False] * (LENGTH - 1) + [True]
+
+
+@pytest.mark.parametrize("length", [5, 9, 23])
+def test_places_of_keys_follow_the_length(length):
+    env, params = envs.make("KeyToDoor", length=length, max_length=23, num_keys=3)
+    seen = env.mdp(params).observation.reshape(23, 4, 2, -1)[:length, 0, 0, 4]
+    assert np.flatnonzero(seen).tolist() == [int(i * (length - 2) / 3) for i in range(3)]
+
+
+@pytest.mark.parametrize("takes_key", [True, False])
+def test_an_ignored_door_opens_by_itself_to_who_holds_the_key(rollout, takes_key):
+    env, params = envs.make("KeyToDoor", length=LENGTH, ignore_door=1)
+    record = rollout(env, params, [0 if takes_key else 1] + [2] * (LENGTH - 1))
+    assert record["info"]["treasure"][0, -1] == takes_key
+    assert np.flatnonzero(record["info"]["decisive"][0]).tolist() == [0]
+
+
+def test_the_treasure_changes_sign_without_compiling_anew(rollout):
+    env, params = envs.make("KeyToDoor", length=LENGTH)
+    actions = [0] * (LENGTH - 2) + [3, 0]
+    before = rollout(env, params, actions)["reward"]
+    compiled = rollout.compiled()
+    after = rollout(env, envs.make("KeyToDoor", length=LENGTH, treasure=-0.2, ignore_door=1)[1], actions)["reward"]
+    assert rollout.compiled() == compiled
+    np.testing.assert_allclose([before[0, -1], after[0, -1]], [0.2 * 23 / LENGTH, -0.2 * 23 / LENGTH], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_keys": 0}, "num_keys=0"),
+        ({"num_keys": 1.5}, "num_keys=1.5"),
+        ({"num_keys": 4, "max_length": 5}, "num_keys=4.*from 1 to"),
+        ({"num_keys": 4, "length": 5, "max_length": 6}, "length=5.*at least 6"),
+        ({"ignore_door": 2}, "ignore_door=2.*0 or 1"),
+    ],
+)
+def test_bad_input_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        envs.make("KeyToDoor", **settings)
