@@ -85,8 +85,9 @@ class TaskInterleaving(SizedEnvironment, FiniteEnvironment):
 
     `mdp` enumerates the 1650 states that can be reached, so it needs concrete params.
 
-    Assumption: the eight numbers for objects are two one-hots over four kinds that all contexts share; which two kinds
-    a context rewards is fixed by a seeded generator, and shows in the observation only.
+    Assumption: all contexts share the same four kinds of objects, and which two of them a context rewards is drawn once
+    by a seeded generator of ours; it shows in the observation only. The reference has one kind of end for dying and for
+    the time limit.
 
     Attributes:
       max_length: static bound on `params.length`.

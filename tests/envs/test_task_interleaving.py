@@ -28,16 +28,15 @@ def statuses(code):
 
 
 def test_values_are_those_of_the_published_task(table):
-    """Measured on episodes of the reference: 2.74 +- .02 and 5.50 +- .04, lengths of 19.8 on average."""
+    """Known from sampled episodes, 2.74 +- .02 and 5.50 +- .04: two such errors are allowed."""
     _, _, mdp = table
     uniform = jnp.full((mdp.num_states, 2), 0.5)
     assert mdp.horizon == 100
-    np.testing.assert_allclose(mdp.initial @ policy_values(mdp, uniform), 2.74, atol=2 * 0.02)
-    np.testing.assert_allclose(mdp.initial @ optimal_values(mdp), 5.50, atol=2 * 0.04)
+    guessing, perfect = mdp.initial @ policy_values(mdp, uniform), mdp.initial @ optimal_values(mdp)
+    np.testing.assert_allclose(guessing, 2.74, atol=2 * 0.02)
+    np.testing.assert_allclose(perfect, 5.50, atol=2 * 0.04)
     # A key is held with chance 1/2 instead of 1, and changes nothing but what its answer pays.
-    np.testing.assert_allclose(
-        mdp.initial @ optimal_values(mdp), 2 * mdp.initial @ policy_values(mdp, uniform), rtol=1e-5
-    )
+    np.testing.assert_allclose(perfect, 2 * guessing, rtol=1e-5)
     steps = policy_values(mdp.replace(reward=jnp.ones_like(mdp.reward)), uniform)
     np.testing.assert_allclose(mdp.initial @ steps, 19.8, atol=0.1)
 

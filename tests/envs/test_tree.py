@@ -24,7 +24,7 @@ def test_number_of_states_is_that_of_the_reference(overlap, states):
 
 
 def test_places_and_rewards_worked_out_by_hand(rollout):
-    """Overlap 2, so 4 (p + ...) places apart: nodes 0, 1 + 4, 7 + 19, 33 + 78, on levels of 1, 6, 26 and 106."""
+    """Overlap 2: nodes 0, 1 + 4, 7 + 19, 33 + 78, on levels of 1, 6, 26 and 106."""
     env, params = envs.make("Tree", overlap=2, seed_offset=1)
     assert env.nodes == (1, 6, 26, 106, 426)
     record = rollout(env, params, [0, 5, 4, 1])
