@@ -205,37 +205,44 @@ def tree_variance(overlap: int, groups: tuple[int, ...]) -> dict[str, float]:
 def _of_pattern(overlap: int, groups: tuple[int, ...], offset: int) -> dict[str, tuple[float, float]]:
     env, params = envs.make("Tree", overlap=overlap, seed_offset=offset)
     mdp = env.mdp(params).astype(jnp.float64)
+    codes = {"HCA+": state_outcomes(mdp)}
+    codes |= {f"COCOA, {number} groups": env.grouping(params, number)[:, :, None] for number in groups}
+    numbers = ("HCA+", mdp.num_states), *((f"COCOA, {number} groups", 5 * number) for number in groups)
+    moments = jax.device_get(_moments(mdp, codes, numbers))
+    return {name: (10 * math.log10(variance), float(bias)) for name, (variance, bias) in moments.items()}
+
+
+@partial(jax.jit, static_argnames="numbers")
+def _moments(
+    mdp: jc.TabularMDP, codes: dict[str, jax.Array], numbers: tuple[tuple[str, int], ...]
+) -> dict[str, tuple[jax.Array, jax.Array]]:
+    """Variance of the gradient relative to the exact one's size, and relative bias, over all action sequences."""
     exact = known(mdp)
-    outcomes = {"HCA+": (state_outcomes(mdp), mdp.num_states)}
-    for number in groups:
-        code = env.grouping(params, number)[:, :, None]
-        outcomes[f"COCOA, {number} groups"] = jnp.asarray(code - code.min()), int(code.max() - code.min()) + 1
-    oracle = Oracle(exact, {kind: coefficients(mdp, exact.policy, *outcome) for kind, outcome in outcomes.items()})
-    start = int(jnp.argmax(mdp.initial))
-    depth = mdp.horizon
-    actions = jnp.array(list(itertools.product(range(mdp.num_actions), repeat=depth)))
+    oracle = Oracle(exact, {kind: coefficients(mdp, exact.policy, codes[kind], number) for kind, number in numbers})
+    actions = jnp.array(list(itertools.product(range(mdp.num_actions), repeat=mdp.horizon)))
+
+    def step(state: jax.Array, action: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        return mdp.successor[state, action, 0], (state, mdp.reward[state, action, 0])
 
     def gradient(actions: jax.Array) -> dict[str, jax.Array]:
-        def step(state: jax.Array, action: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-            return mdp.successor[state, action, 0], (state, mdp.reward[state, action, 0])
-
-        state, reward = jax.lax.scan(step, jnp.asarray(start, jnp.int32), actions)[1]
-        codes = {kind: outcome[state, actions, 0] for kind, (outcome, _) in outcomes.items()}
-        steps = Steps(state, actions, reward, codes)
+        state, reward = jax.lax.scan(step, jnp.argmax(mdp.initial).astype(jnp.int32), actions)[1]
+        steps = Steps(state, actions, reward, {kind: code[state, actions, 0] for kind, code in codes.items()})
         empty = jnp.zeros_like(exact.policy)
         return {
-            name: sum((empty.at[state[t]].add(of(t)) for t in range(depth)), empty)
+            name: sum((empty.at[state[t]].add(of(t)) for t in range(mdp.horizon)), empty)
             for name, of in gradients(steps, oracle).items()
         }
 
     g = exact.gradient
-    result = {}
-    for name, single in jax.jit(jax.vmap(gradient))(actions).items():
-        mean = single.mean(axis=0)
-        variance = jnp.square(single - mean).mean() / jnp.square(g).mean()
-        bias = jnp.linalg.norm((mean - g).ravel()) / jnp.linalg.norm(g.ravel())
-        result[name] = float(10 * jnp.log10(variance)), float(bias)
-    return result
+    single = jax.vmap(gradient)(actions)
+    mean = {name: x.mean(axis=0) for name, x in single.items()}
+    return {
+        name: (
+            jnp.square(x - mean[name]).mean() / jnp.square(g).mean(),
+            jnp.sqrt(jnp.square(mean[name] - g).sum() / jnp.square(g).sum()),
+        )
+        for name, x in single.items()
+    }
 
 
 def write(frame: pd.DataFrame, name: str) -> None:

@@ -13,6 +13,7 @@ from jaxcredit.evaluation.oracle import policy_values
 # and over where the table does not hold the time.
 CASES = {
     "AmbiguousBandit": ({"crossover_probability": 0.3, "deviation": 0.5}, [1, 0]),
+    "CreditMaze": ({"depth": 4, "max_depth": 5, "breadth": 2, "density": 0.5}, [0, 1, 2, 1, 3, 0]),
     "DelayedEffect": ({"length": 2, "max_length": 3, "sigma": 0.5}, [0, 1, 1, 0, 0]),
     "DelayedKeyToDoor": ({"length": 5, "max_length": 6, "event_probability": 0.3}, [0, 1, 2, 1, 3, 0]),
     "KeyToDoor": (
