@@ -117,7 +117,7 @@ def trained(method: str, cells: list[dict[str, Any]], plan: Map, rate: float) ->
     groups = [cells] if plan.one_program else [[c for c in cells if c["depth"] == d] for d in _depths(cells)]
     frames = []
     for group in groups:
-        depth = deepest if plan.one_program else group[0]["depth"]
+        depth = int(deepest if plan.one_program else group[0]["depth"])
         agent = agent_of(method, depth, plan.noise).replace(learning_rate=rate)
         values: dict[str | tuple[str, ...], list[float]] = {
             f"env_params.{knob}": [cell[knob] for cell in group] for knob in KNOBS
@@ -131,7 +131,7 @@ def trained(method: str, cells: list[dict[str, Any]], plan: Map, rate: float) ->
 
 
 def _depths(cells: list[dict[str, Any]]) -> list[int]:
-    return sorted({cell["depth"] for cell in cells})
+    return sorted({int(cell["depth"]) for cell in cells})
 
 
 def chosen_rate(method: str, plan: Map) -> float:
@@ -139,18 +139,20 @@ def chosen_rate(method: str, plan: Map) -> float:
     if len(plan.learning_rates) == 1:
         return plan.learning_rates[0]
     centre = dict(zip(KNOBS, plan.centre, strict=True))
-    agent = agent_of(method, centre["depth"], plan.noise)
+    agent = agent_of(method, plan.centre[0], plan.noise)
     agent = agent.replace(env_params=agent.env_params.replace(breadth=jnp.asarray(centre["breadth"], jnp.int32)))
     frame = jc.sweep(
         agent, {"learning_rate": list(plan.learning_rates)}, keys(1_000, plan.seeds), summary="mean",
         num_iterations=plan.episodes // agent.num_envs,
     )  # fmt: skip
-    return float(frame.groupby("learning_rate")["treasure"].mean().idxmax())
+    return max(
+        plan.learning_rates, key=lambda rate: np.mean(frame.loc[np.isclose(frame["learning_rate"], rate), "treasure"])
+    )
 
 
 def judged(method: str, cell: dict[str, Any], plan: Map) -> dict[str, float]:
     """Fidelity of a method's credit in a cell, under the uniform policy."""
-    depth = max(plan.settings["depth"]) if plan.one_program else cell["depth"]
+    depth = int(max(plan.settings["depth"]) if plan.one_program else cell["depth"])
     env, params = envs.make("CreditMaze", max_depth=depth, noise=plan.noise, **cell)
     estimator = jc.as_arrays(with_discount(load_estimator(method), 1.0))
     result = jc.fidelity(
@@ -173,7 +175,7 @@ def scores(table: pd.DataFrame, plan: Map) -> pd.DataFrame:
             learned = (panel(frame, knob, plan) - CHANCE) / (1 - CHANCE)
             row[knob] = float(np.clip(learned, 0, 1).mean())
         row["unbiased"] = float(np.clip(1 - frame["gradient.bias"], 0, 1).mean())
-        row["placed"] = float(frame["decisive_share"].mean())
+        row["placed"] = float(np.mean(frame["decisive_share"]))
         row["ordered"] = float(np.clip(frame["rank_correlation"], 0, 1).mean())
         rows.append(row)
     return pd.DataFrame(rows)
@@ -223,7 +225,7 @@ def write(table: pd.DataFrame, plan: Map, directory: Path, seconds: float) -> No
     about = {"seconds": round(seconds), "seeds": plan.seeds, "episodes": plan.episodes, **provenance()}
     (directory / "about.json").write_text(json.dumps(about, indent=2) + "\n")
     panels = {
-        knob: (settings, np.stack([panel(table[table["method"] == m], knob, plan) for m in methods]))
+        knob: (settings, np.stack([panel(frame, knob, plan) for _, frame in table.groupby("method", sort=False)]))
         for knob, settings in plan.settings.items()
     }
     credit_map_picture(

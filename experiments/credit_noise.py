@@ -134,6 +134,7 @@ def key_to_door(lengths: tuple[int, ...] = (23, 43, 63, 83, 103), episodes: int 
 
 def first_state_noise(length: int, episodes: int, seed: int) -> tuple[float, dict[str, tuple[float, float]]]:
     """|g|^2, and for each estimator the mean of |g_i - g|^2 with its standard error."""
+    env: Any
     env, params = envs.make("KeyToDoor", length=length)
     mdp = env.mdp(params)
     exact = known(mdp)
@@ -203,6 +204,7 @@ def tree_variance(overlap: int, groups: tuple[int, ...]) -> dict[str, float]:
 
 
 def _of_pattern(overlap: int, groups: tuple[int, ...], offset: int) -> dict[str, tuple[float, float]]:
+    env: Any
     env, params = envs.make("Tree", overlap=overlap, seed_offset=offset)
     mdp = env.mdp(params).astype(jnp.float64)
     codes = {"HCA+": state_outcomes(mdp)}

@@ -10,12 +10,14 @@ import numpy as np
 from flax import struct
 from jaxtyping import Array, Bool, Int
 
+from jaxcredit.core.frozen import Frozen
+
 MAX_OUTCOMES = 60_000_000
 CHUNK = 65_536  # outcomes of one compiled call of the enumeration
 
 
 @struct.dataclass
-class TabularMDP:
+class TabularMDP(Frozen):
     """A finite decision process whose every (state, action) leads to at most K outcomes.
 
     Outcome k of (s, a) happens with `probability[s, a, k]`, pays `reward[s, a, k]` and moves to `successor[s, a, k]`,

@@ -72,7 +72,7 @@ def credit_map_picture(
     widths = [len(settings) for settings, _ in panels.values()]
     with styled_figure(path, title, width=2.6 + 0.52 * sum(widths), height=1.5 + 0.4 * len(methods)) as figure:
         grid = figure.subplots(1, len(panels), sharey=True, squeeze=False, width_ratios=widths)[0]
-        image = None
+        image: Any = None
         for axes, (knob, (settings, values)) in zip(grid, panels.items(), strict=True):
             axes.grid(False)
             axes.spines[:].set_visible(False)
