@@ -61,24 +61,28 @@ class Map:
     repeats: int
     one_program: bool
 
+    def cell(self, knob: str, value: float) -> dict[str, Any]:
+        """The middle cell with one knob turned; a corridor that is too short is full of irrelevant decisions."""
+        cell: dict[str, Any] = dict(zip(KNOBS, self.centre, strict=True)) | {knob: value}
+        return cell | {"breadth": min(cell["breadth"], cell["depth"])}
+
     def cells(self) -> list[dict[str, Any]]:
         """Every cell once, in the order of the panels."""
-        centre = dict(zip(KNOBS, self.centre, strict=True))
-        cells = [centre | {knob: value} for knob, values in self.settings.items() for value in values]
+        cells = [self.cell(knob, value) for knob, values in self.settings.items() for value in values]
         return [cell for i, cell in enumerate(cells) if cell not in cells[:i]]
 
 
 FULL = Map(
     centre=(64, 8, 1.0),
     settings={
-        "depth": (8, 16, 32, 64, 128, 256, 512),
+        "depth": (4, 8, 16, 32, 64, 128, 256, 512),
         "breadth": (0, 2, 4, 8, 16, 32, 64),
         "density": (1.0, 0.5, 0.2, 0.1, 0.05, 0.02),
     },
     noise=2.0,
     learning_rates=(1e-3, 3e-3, 1e-2),
     episodes=1_600,
-    seeds=8,
+    seeds=16,
     fit_episodes=1_600,
     episodes_judged=256,
     repeats=4,
@@ -183,9 +187,11 @@ def scores(table: pd.DataFrame, plan: Map) -> pd.DataFrame:
 
 def panel(frame: pd.DataFrame, knob: str, plan: Map) -> np.ndarray:
     """Fraction of the optimal return of one method over the settings of a knob."""
-    others = {k: v for k, v in zip(KNOBS, plan.centre, strict=True) if k != knob}
-    along = frame[np.all([np.isclose(frame[k], v) for k, v in others.items()], axis=0)]
-    return np.array([along.loc[np.isclose(along[knob], x), "treasure"].iloc[0] for x in plan.settings[knob]])
+    values = []
+    for setting in plan.settings[knob]:
+        here = np.all([np.isclose(frame[k], v) for k, v in plan.cell(knob, setting).items()], axis=0)
+        values.append(frame.loc[here, "treasure"].iloc[0])
+    return np.array(values)
 
 
 def main(quick: bool = False, methods: tuple[str, ...] = tuple(ESTIMATORS), directory: Path | None = None) -> None:
