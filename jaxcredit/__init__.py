@@ -15,7 +15,10 @@ from jaxcredit.core.trajectory import Trajectory
 from jaxcredit.evaluation.fidelity import Fidelity, fidelity, fidelity_table
 from jaxcredit.hindsight.cocoa import contribution_credit, decision_credit
 from jaxcredit.networks.policy import Policy
+from jaxcredit.redistribution.decomposition import RewardDecomposition, choose_steps, decomposition_loss
+from jaxcredit.redistribution.ircr import IRCR, ircr_reward
 from jaxcredit.redistribution.rudder import RUDDER, redistribute_differences, return_loss
+from jaxcredit.redistribution.shaping import look_back_reward, shaping_reward
 from jaxcredit.time_centric.action_values import n_step_expected_sarsa, n_step_q_learning, n_step_sarsa
 from jaxcredit.time_centric.control_variates import trajectory_control_variate
 from jaxcredit.time_centric.off_policy import VTrace, retrace, vtrace
@@ -44,6 +47,7 @@ __version__ = "0.1.0"
 __all__ = [
     "A2C",
     "GAE",
+    "IRCR",
     "PPO",
     "REINFORCE",
     "RUDDER",
@@ -58,6 +62,7 @@ __all__ = [
     "OnPolicyAgent",
     "Policy",
     "Report",
+    "RewardDecomposition",
     "RunResult",
     "ScaleReward",
     "TDLambda",
@@ -70,10 +75,12 @@ __all__ = [
     "as_arrays",
     "backward_recurrence",
     "chain",
+    "choose_steps",
     "compare",
     "contribution_credit",
     "credit_trace",
     "decision_credit",
+    "decomposition_loss",
     "discounted_returns",
     "enumerate_mdp",
     "evaluate",
@@ -83,10 +90,12 @@ __all__ = [
     "forward_recurrence",
     "gae",
     "init_trace",
+    "ircr_reward",
     "join_processes",
     "lambda_returns",
     "leaf_paths",
     "load_policy",
+    "look_back_reward",
     "mark_trace",
     "n_step_expected_sarsa",
     "n_step_q_learning",
@@ -98,6 +107,7 @@ __all__ = [
     "retrace",
     "return_loss",
     "run",
+    "shaping_reward",
     "sweep",
     "td_lambda",
     "train",

@@ -63,6 +63,21 @@ def rudder() -> jc.CreditEstimator:
     return jc.chain(jc.RUDDER(), jc.GAE(gamma=1.0, lam=0.0))
 
 
+def ircr() -> jc.CreditEstimator:
+    """IRCR, then undiscounted GAE on its rewards: chain(IRCR(), GAE(gamma=1.0))."""
+    return jc.chain(jc.IRCR(), jc.GAE(gamma=1.0))
+
+
+def rd() -> jc.CreditEstimator:
+    """Return decomposition, then undiscounted GAE on its rewards: chain(RewardDecomposition(), GAE(gamma=1.0))."""
+    return jc.chain(jc.RewardDecomposition(), jc.GAE(gamma=1.0))
+
+
+def rrd() -> jc.CreditEstimator:
+    """Randomised return decomposition, as rd but fitted on 16 random steps per episode, without bias."""
+    return jc.chain(jc.RewardDecomposition(subset=16, unbiased=True), jc.GAE(gamma=1.0))
+
+
 ESTIMATORS: dict[str, Callable[[], Any]] = {
     "gae": jc.GAE,
     "montecarlo": jc.MonteCarlo,
@@ -70,6 +85,9 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     "tdlambda": jc.TDLambda,
     "vtrace": jc.VTrace,
     "rudder": rudder,
+    "ircr": ircr,
+    "rd": rd,
+    "rrd": rrd,
 }
 
 

@@ -17,9 +17,9 @@ from jaxtyping import Array, Bool, Float
 from jaxcredit.core.estimator import Context, CreditEstimator, Metrics
 from jaxcredit.core.fields import INFINITY, choice, static, whole, within
 from jaxcredit.core.statistics import RunningMoments
-from jaxcredit.core.trajectory import Trajectory, episode_returns, masked_mean, require
-from jaxcredit.networks.mlp import flatten_observation
+from jaxcredit.core.trajectory import Trajectory, episode_returns, masked_mean
 from jaxcredit.networks.reduced_lstm import GATES, Gate, ReturnPredictor
+from jaxcredit.redistribution.replay import EpisodeReplay, step_features
 
 Residual = Literal["end", "spread"]
 RESIDUALS = ("end", "spread")
@@ -84,39 +84,6 @@ def return_loss(
     """
     error = jnp.square(prediction - target)
     return error[-1].mean() + continuous_weight * masked_mean(error, mask)
-
-
-@struct.dataclass
-class EpisodeReplay:
-    """A ring of past episodes, in the form the return predictor reads.
-
-    Attributes:
-      features: `[C, T, D]`.
-      mask: `[C, T]` bool.
-      episode_return: `[C]`.
-      added: `[]` int32, episodes added so far, the same for all seeds (unbatched under `vmap`).
-    """
-
-    features: jax.Array
-    mask: jax.Array
-    episode_return: jax.Array
-    added: jax.Array
-
-    def add(self, features: jax.Array, mask: jax.Array, episode_return: jax.Array) -> EpisodeReplay:
-        """Write B time-major episodes over the oldest ones."""
-        slots = (self.added + jnp.arange(mask.shape[1])) % self.mask.shape[0]
-        return EpisodeReplay(
-            features=self.features.at[slots].set(jnp.swapaxes(features, 0, 1)),
-            mask=self.mask.at[slots].set(mask.T),
-            episode_return=self.episode_return.at[slots].set(episode_return),
-            added=self.added + mask.shape[1],
-        )
-
-    def sample(self, key: jax.Array, number: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Draw episodes uniformly with replacement: features `[T, N, D]`, mask `[T, N]`, returns `[N]`."""
-        stored = jnp.minimum(self.added, self.mask.shape[0])
-        slots = jax.random.randint(key, (number,), 0, stored)
-        return jnp.swapaxes(self.features[slots], 0, 1), self.mask[slots].T, self.episode_return[slots]
 
 
 @struct.dataclass
@@ -189,31 +156,19 @@ class RUDDER(CreditEstimator):
 
     def init(self, key: jax.Array, trajectory: Trajectory) -> RUDDERState:
         features = jax.eval_shape(lambda t: self.features(t, jnp.ones(())), trajectory)
-        steps, episodes, width = features.shape
-        if self.capacity < episodes:
-            raise ValueError(f"capacity={self.capacity} cannot hold one batch of {episodes} episodes; make it larger.")
+        steps, _, width = features.shape
         blank = jnp.zeros((steps, 1, width))
         params = self.predictor.init(key, blank, jnp.ones((steps, 1), bool))
-        replay = EpisodeReplay(
-            features=jnp.zeros((self.capacity, steps, width)),
-            mask=jnp.zeros((self.capacity, steps), bool),
-            episode_return=jnp.zeros(self.capacity),
-            added=jnp.zeros((), jnp.int32),
-        )
+        replay = EpisodeReplay.empty(self.capacity, features.shape)
         return RUDDERState(params, self._optimizer().init(params), replay, RunningMoments.zeros(()), jnp.zeros(()))
 
     def features(self, trajectory: Trajectory, reward_scale: jax.Array) -> jax.Array:
         """What the predictor sees at each step, `[T, B, D]`; padded steps are 0."""
-        action = trajectory.action
-        if jnp.issubdtype(action.dtype, jnp.integer):
-            (logits,) = require(trajectory, "RUDDER (which one-hot encodes actions)", "logits")
-            action = jax.nn.one_hot(action, logits.shape[-1])
-        parts = [trajectory.observation, action]
-        if self.past_rewards:
-            reward = jnp.where(trajectory.mask, trajectory.reward, 0) / reward_scale
-            before = jnp.concatenate([jnp.zeros_like(reward[:1]), reward[:-1]])
-            parts.append(jnp.stack([before, jnp.cumsum(before, axis=0)], axis=-1))
-        return jnp.where(trajectory.mask[..., None], flatten_observation(parts, lead=2), 0)
+        if not self.past_rewards:
+            return step_features(trajectory, "RUDDER")
+        reward = jnp.where(trajectory.mask, trajectory.reward, 0) / reward_scale
+        before = jnp.concatenate([jnp.zeros_like(reward[:1]), reward[:-1]])
+        return step_features(trajectory, "RUDDER", jnp.stack([before, jnp.cumsum(before, axis=0)], axis=-1))
 
     def update(
         self, key: jax.Array, state: RUDDERState, trajectory: Trajectory, *, context: Context | None = None

@@ -43,7 +43,7 @@ def assert_same(a: dict[str, jax.Array], b: dict[str, jax.Array], atol: float = 
 def skip_variants(compiled: Compiled) -> None:
     """Rows that cost a compilation run for the first of several variants of one estimator."""
     if compiled.name in VARIANTS:
-        pytest.skip("a variant of RUDDER, which runs this row")
+        pytest.skip("a variant of an estimator which runs this row")
 
 
 def test_jit_equals_eager(compiled: Compiled) -> None:

@@ -23,11 +23,16 @@ ESTIMATORS = {
     "RUDDER": _RUDDER,
     "RUDDER recurrent": _RUDDER.replace(gate="recurrent", residual="end"),
     "RUDDER full": _RUDDER.replace(gate="full", past_rewards=True),
+    "RewardDecomposition": jc.RewardDecomposition(hidden=(2,), fits=1, fit_batch=2, capacity=2 * COLUMNS),
+    "RewardDecomposition random": jc.RewardDecomposition(
+        hidden=(2,), subset=2, unbiased=True, fits=1, fit_batch=2, capacity=2 * COLUMNS
+    ),
+    "IRCR": jc.IRCR(),
     "chain": jc.chain(_RUDDER, jc.GAE(gamma=0.9, lam=0.8)),
 }
 
-REWRITERS = ("ScaleReward", "RUDDER", "RUDDER recurrent", "RUDDER full")
-VARIANTS = ("RUDDER recurrent", "RUDDER full")
+VARIANTS = ("RUDDER recurrent", "RUDDER full", "RewardDecomposition random")
+REWRITERS = ("ScaleReward", "RUDDER", "RewardDecomposition", "IRCR", *VARIANTS)
 BOOTSTRAPS = ("MonteCarlo", "NStep", "TDLambda", "GAE", "VTrace", "chain")
 
 FUNCTIONS = {
