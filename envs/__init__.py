@@ -38,6 +38,7 @@ from envs.probes import PROBES, Probe
 from envs.rooms_delayed import ROOMS, RoomsDelayed
 from envs.shortcut import Shortcut
 from envs.task_interleaving import TaskInterleaving
+from envs.taxi import Taxi
 from envs.trace_back import TraceBack
 from envs.tree import Tree
 from envs.watch_repair import WatchRepair
@@ -65,6 +66,7 @@ __all__ = [
     "RoomsDelayed",
     "Shortcut",
     "TaskInterleaving",
+    "Taxi",
     "TerminalTimeLimit",
     "TraceBack",
     "Tree",
@@ -89,6 +91,7 @@ OURS: dict[str, Callable[..., EpisodicEnvironment]] = {
     "TraceBack": TraceBack,
     "Shortcut": Shortcut,
     "TaskInterleaving": TaskInterleaving,
+    "Taxi": Taxi,
     "Tree": Tree,
     "WatchRepair": WatchRepair,
     **ROOMS,

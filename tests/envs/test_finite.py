@@ -30,6 +30,7 @@ CASES = {
     "ProbeObservationAction": ({}, [1]),
     "Shortcut": ({"size": 6, "random_start_probability": 0.5}, [1] * 5),
     "TaskInterleaving": ({"length": 12}, [1] * 12),
+    "Taxi": ({"length": 6, "slip_probability": 0.4}, [4] * 6),
     "Tree": ({"overlap": 4, "branching": 5, "seed_offset": 2}, [3] * 4),
 }
 
