@@ -2,7 +2,7 @@
 
 Every function is pure, jits, maps over tables and policies, and computes in the table's precision:
 `mdp.astype(jnp.float64)` under `jax.enable_x64(True)` gives double.  Recursions run over `mdp.horizon` steps: a time
-limit that is not part of the state cuts what lies beyond it.
+limit that is not part of the state cuts what lies beyond it.  Only `stationary_values` knows no horizon.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
+from jaxcredit.core.linear import solve
 from jaxcredit.core.mdp import TabularMDP
 from jaxcredit.redistribution.rudder import redistribute_differences
 
@@ -187,6 +188,31 @@ def expected_next(mdp: TabularMDP, x: Float[Array, "S *U"]) -> Float[Array, "S A
     """Mean of x over what follows every state and action; nothing follows a terminal outcome."""
     weight = jnp.where(mdp.terminal, 0, mdp.probability)
     return jnp.einsum("sak,sak...->sa...", weight, x[mdp.successor])
+
+
+def stationary_values(mdp: TabularMDP, policy: Float[Array, "S A"], gamma: ArrayLike = 1.0) -> Float[Array, "S"]:
+    """Value of every state under a policy without a time limit:  V = r_pi + gamma P_pi V,  solved at once.
+
+    For tasks whose state does not contain the time and whose end has no bound. P_pi is dense, `[S, S]`: for tables of
+    up to a few hundred states.
+
+    Args:
+      mdp: the table; its horizon is ignored.
+      policy: probability of every action in every state; rows sum to 1.
+      gamma: discount per step.
+    Returns:
+      V, in reward units. Nothing is finite where gamma is 1 and some state, reached or not, can never end: the system
+      is singular.
+    """
+    weight = policy[:, :, None] * mdp.probability
+    # what cannot happen pays nothing, whatever the table says
+    reward = jnp.where(weight > 0, weight * mdp.reward, 0).sum(axis=(1, 2))
+    follows = jnp.where(mdp.terminal, 0, weight)
+    states = jnp.arange(mdp.num_states)
+    onwards = jnp.zeros((mdp.num_states, mdp.num_states), reward.dtype)
+    onwards = onwards.at[states[:, None, None], mdp.successor].add(follows)
+    system = jnp.eye(mdp.num_states, dtype=reward.dtype) - jnp.asarray(gamma, reward.dtype) * onwards
+    return solve(system, reward[:, None])[:, 0]
 
 
 def _backward_induction(mdp: TabularMDP, gamma: ArrayLike, backup: Callable[[Array], Array]) -> Array:

@@ -21,6 +21,7 @@ from jaxcredit.evaluation.oracle import (
     policy_gradient,
     policy_values,
     redistributed_mdp,
+    stationary_values,
     visits,
 )
 
@@ -112,6 +113,35 @@ def test_visits_equal_those_of_all_episodes(mdp, policy, episodes):
         for t, (state, *_) in enumerate(steps):
             expected[state] += probability * 0.9**t
     np.testing.assert_allclose(visits(mdp, policy, 0.9), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1.0])
+def test_stationary_values_solve_the_equation_of_numpy(mdp, policy, gamma):
+    # some outcomes never happen: they neither pay nor lead anywhere
+    never = np.zeros((STATES, ACTIONS, OUTCOMES), bool)
+    never[1:3, 0, 1] = True
+    probability = np.where(never, 0, mdp.probability)
+    probability = probability / probability.sum(-1, keepdims=True)
+    table = mdp.replace(probability=jnp.asarray(probability), reward=jnp.where(never, jnp.inf, mdp.reward))
+    reward, onwards = np.zeros(STATES), np.zeros((STATES, STATES))
+    for s, a, k in zip(*np.nonzero(~never), strict=True):
+        weight = policy[s, a] * probability[s, a, k]
+        reward[s] += weight * mdp.reward[s, a, k]
+        onwards[s, mdp.successor[s, a, k]] += weight * (1 - mdp.terminal[s, a, k])
+    expected = np.linalg.solve(np.eye(STATES) - gamma * onwards, reward)
+    np.testing.assert_allclose(stationary_values(table, policy, gamma), expected, rtol=1e-4)
+
+
+def test_stationary_values_are_those_of_a_distant_horizon(mdp, policy):
+    expected = policy_values(mdp.replace(horizon=400), policy, 0.9)
+    np.testing.assert_allclose(stationary_values(mdp, policy, 0.9), expected, rtol=1e-4)
+
+
+def test_stationary_values_are_not_finite_where_an_episode_cannot_end(mdp, policy):
+    endless = mdp.replace(terminal=jnp.zeros_like(mdp.terminal), successor=jnp.zeros_like(mdp.successor))
+    endless = endless.replace(probability=jnp.full_like(mdp.probability, 0.5))
+    uniform = jnp.full_like(policy, 1 / 4).at[:, 0].set(1 / 2)  # sums to 1 without rounding
+    assert not np.isfinite(stationary_values(endless, uniform)).any()
 
 
 def test_policy_gradient_equals_the_score_function_over_all_episodes(mdp, policy, episodes):
