@@ -32,11 +32,13 @@ from envs.credit_maze import CreditMaze
 from envs.delayed_effect import DelayedEffect
 from envs.delayed_key_to_door import DelayedKeyToDoor
 from envs.finite import FiniteEnvironment
+from envs.four_rooms import FourRooms
 from envs.grid_bomb import GridBomb
 from envs.key_to_door import KeyToDoor
 from envs.probes import PROBES, Probe
 from envs.rooms_delayed import ROOMS, RoomsDelayed
 from envs.shortcut import Shortcut
+from envs.stochastic_chain import StochasticChain
 from envs.task_interleaving import TaskInterleaving
 from envs.taxi import Taxi
 from envs.trace_back import TraceBack
@@ -57,6 +59,7 @@ __all__ = [
     "EpisodicEnvironment",
     "FiniteEnvironment",
     "FlattenObservation",
+    "FourRooms",
     "GridBomb",
     "GymnaxEnvironment",
     "KeyToDoor",
@@ -65,6 +68,7 @@ __all__ = [
     "Probe",
     "RoomsDelayed",
     "Shortcut",
+    "StochasticChain",
     "TaskInterleaving",
     "Taxi",
     "TerminalTimeLimit",
@@ -86,10 +90,12 @@ OURS: dict[str, Callable[..., EpisodicEnvironment]] = {
     "AmbiguousBandit": AmbiguousBandit,
     "DelayedEffect": DelayedEffect,
     "DelayedKeyToDoor": DelayedKeyToDoor,
+    "FourRooms": FourRooms,
     "GridBomb": GridBomb,
     "KeyToDoor": KeyToDoor,
     "TraceBack": TraceBack,
     "Shortcut": Shortcut,
+    "StochasticChain": StochasticChain,
     "TaskInterleaving": TaskInterleaving,
     "Taxi": Taxi,
     "Tree": Tree,
@@ -122,7 +128,7 @@ def make(name: str, *, time_limit: str | None = None, **settings: Any) -> tuple[
       time_limit: what the end by a time limit means. "bootstrap": the episode is `truncated`, the value of what would
         have followed counts. "terminal": it is `terminated`, nothing follows. None takes the environment's default:
         "terminal" for the gymnax environments whose observation contains the time (DiscountingChain, BernoulliBandit,
-        GaussianBandit, PointRobot, MetaMaze), "bootstrap" for all others. Ours end naturally: no difference.
+        GaussianBandit, PointRobot, MetaMaze), "bootstrap" for all others. Most of ours end naturally: no difference.
       **settings: static constructor arguments (they change shapes or code) and values of params fields. A static
         maximum such as `max_length` follows the `length` that is given, unless it is given itself.
     Returns:
