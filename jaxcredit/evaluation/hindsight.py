@@ -78,6 +78,7 @@ def hindsight_distribution(future: Float[Array, "S A U"], policy: Float[Array, "
     """Which action was taken, knowing what followed:  h(a | s, u) = pi(a|s) M(s, a, u) / sum_b pi(b|s) M(s, b, u).
 
     With `state_outcomes` this is h(a | s, s') of HCA; the discount of `future` weighs the times at which s' may follow.
+    With a `return_distribution` in the place of M it is h(a | s, G).
 
     Args, see `contribution_coefficients`.
     Returns:

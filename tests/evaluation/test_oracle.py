@@ -312,5 +312,9 @@ def test_return_distribution_is_that_of_all_episodes(mdp, policy):
         expected[state, action, round((sum(step[-1] for step in steps) - low) / unit)] += probability
     distribution = return_distribution(rounded, policy, low, unit, number)
     np.testing.assert_allclose(distribution, expected / weight[..., None], atol=1e-6)
+    came = expected.sum(axis=1, keepdims=True) > 1e-6
+    hindsight = np.where(came, expected, 0) / np.where(came, expected.sum(axis=1, keepdims=True), 1)
+    got = np.where(came, hindsight_distribution(distribution, policy), 0)
+    np.testing.assert_allclose(got, hindsight, atol=1e-3)
     with pytest.raises(ValueError, match="multiples"):
         return_distribution(mdp, policy, low, unit, number)
