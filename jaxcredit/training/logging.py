@@ -265,9 +265,15 @@ def provenance() -> dict[str, Any]:
     return {
         "versions": {"python": platform.python_version(), **versions},
         "devices": [str(device.device_kind) for device in jax.devices()],
-        "command": sys.argv,
+        "command": [_program(), *sys.argv[1:]],
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
+
+
+def _program() -> str:
+    """What is run, without the folders of this machine: relative to the current one, else its name alone."""
+    path = Path(sys.argv[0])
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name
 
 
 def _installed(name: str) -> bool:

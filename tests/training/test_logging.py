@@ -71,3 +71,11 @@ def test_tables_print_what_looks_like_markup(capsys):
 def test_a_directory_without_metrics_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"neither metrics\.parquet nor metrics\.csv"):
         logging.read_metrics(tmp_path)
+
+
+def test_provenance_names_the_command_without_the_folders_of_this_machine(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "study" / "run.py"), "--seeds", "2"])
+    assert logging.provenance()["command"] == ["study/run.py", "--seeds", "2"]
+    monkeypatch.setattr("sys.argv", ["/somewhere/else/bin/jaxcredit", "train"])
+    assert logging.provenance()["command"] == ["jaxcredit", "train"]
