@@ -17,7 +17,7 @@ KNOWN = {
     "slip": (15.01, 26.1, 0.8723, 0.3294, 502, 17.09),
     "option-critic": (8.39, 14.8, 0.9292, 0.5030, 430, 9.54),
 }
-# The goals of the option-critic's public code: the lower right room but one of its cells, and the south hallway.
+# The goals of the option-critic's public code: the lower right room and the south hallway.
 LOWER_RIGHT_GOALS = [68, 69, 70, 71, 72, 78, 79, 80, 81, 82, 88, 89, 90, 91, 92, 93, 99, 100, 101, 102, 103]
 ENOUGH = 150  # steps after which the values of the best policy no longer change
 
