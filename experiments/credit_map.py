@@ -92,10 +92,10 @@ FULL = Map(
 )
 QUICK = Map(
     centre=(16, 4, 1.0),
-    settings={"depth": (4, 8, 16, 32), "breadth": (0, 4, 16), "density": (1.0, 0.3, 0.1)},
+    settings={"depth": (4, 16, 32), "breadth": (0, 4, 16), "density": (1.0, 0.3)},
     noise=1.0,
     learning_rates=(3e-3,),
-    episodes=800,
+    episodes=640,
     seeds=4,
     fit_episodes=256,
     episodes_judged=64,

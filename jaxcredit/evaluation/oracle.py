@@ -1,4 +1,4 @@
-"""Exact answers for small decision processes by dynamic programming: gathers over sparse tables, nothing else.
+"""Exact answers for small decision processes by dynamic programming: gathers over sparse tables, one dense solve.
 
 Every function is pure, jits, maps over tables and policies, and computes in the table's precision:
 `mdp.astype(jnp.float64)` under `jax.enable_x64(True)` gives double.  Recursions run over `mdp.horizon` steps: a time

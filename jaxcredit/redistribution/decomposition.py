@@ -102,7 +102,7 @@ class RewardDecomposition(CreditEstimator):
     hidden: tuple[int, ...] = static((64, 64))
     subset: int = whole(0, least=0)
     unbiased: bool = static(False)
-    fits: int = whole(30)
+    fits: int = whole(10)
     fit_batch: int = whole(32)
     capacity: int = whole(4096)
 
