@@ -63,7 +63,8 @@ class CreditMaze(FiniteEnvironment):
     step 1 on. `info["treasure"]` float32 is 1 in the last step if the key was taken, else 0; `info["decisive"]` bool
     marks step 0.
 
-    The optimum is  density * treasure,  a policy's return  density * treasure * pi(0 | fork).  Its exact credit is
+    With a treasure of at least 0 the optimum is  density * treasure,  a policy's return
+    density * treasure * pi(0 | fork).  Its exact credit is
     density * treasure * (1(a = 0) - pi(0 | fork))  at the fork and 0 everywhere else.
 
     Attributes:

@@ -87,15 +87,18 @@ class FiniteEnvironment(EpisodicEnvironment):
         Args:
           params: the environment's params; may be traced.
         Returns:
-          The table, with `S = num_states` rows. States that cannot be reached are in it and do no harm.
+          The table, with `S = num_states` rows. States that cannot be reached are in it and do no harm. Its horizon is
+          the environment's, also where a smaller number in the params is the time limit.
         Raises:
           ValueError: the table would hold more than `MAX_TABLE_ENTRIES` entries.
         """
         values, probability = self.noise(params)
         shape = (self.num_states, self.num_actions, probability.shape[0])
-        if math.prod(shape) > MAX_TABLE_ENTRIES:
+        seen = jax.eval_shape(lambda: self.get_obs(self.decode(jnp.zeros((), jnp.int32)), params)).size
+        if max(math.prod(shape), self.num_states * seen) > MAX_TABLE_ENTRIES:
             raise ValueError(
-                f"The table of {self} would hold {' x '.join(map(str, shape))} (states x actions x noise) entries; "
+                f"The table of {self} would hold {' x '.join(map(str, shape))} (states x actions x noise) entries, "
+                f"and observations of {seen} numbers; "
                 f"at most {MAX_TABLE_ENTRIES:,} are enumerated. Choose a smaller static size, or jc.enumerate_mdp, "
                 "which leaves out what cannot be reached."
             )

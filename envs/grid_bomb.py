@@ -72,7 +72,7 @@ class GridBomb(FiniteEnvironment):
         manhattan    500 - .015 d (d^2 - 1) + .1 sum_{k = 1}^{T - d} k (d + k)      for d < 14,
 
     but with the Manhattan distance running away from the start,  .1 sum_{t = 1}^{T} t (d + t),  is better from d = 14
-    on (654.5 and 759.0 for d = 14, 15), against the design of the task.
+    on (654.5 and 759.0 for d = 14, 15), against the design of the task; from d = 19 on walls stop it.
 
     Assumption: the reference says "Hamming distance", the number of coordinates that differ (0, 1 or 2); `metric`
     offers the Manhattan distance as well. That t counts from 1, that h is taken after the move, and that a move comes

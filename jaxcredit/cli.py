@@ -370,6 +370,12 @@ def fidelity(
         raise ValueError(f"--credits {' '.join(credits)}: name at least one credit, and each once.")
     if repeats < 1:
         raise ValueError(f"--repeats {repeats} is not allowed; give at least 1.")
+    if any(split_credit(credit)[1] for credit in credits):
+        raise ValueError("fidelity judges credit under a table of probabilities, not under a network: leave out +gru.")
+    if directory is not None:
+        if any(path.is_file() for path in (directory, *directory.parents)):
+            raise ValueError(f"--directory {directory} is a file, or lies below one; name a folder.")
+        directory.mkdir(parents=True, exist_ok=True)
     task, params = envs.make(env, **_pairs(env_params))
     estimators = {credit: with_discount(load_estimator(credit), gamma) for credit in credits}
     results = {}
@@ -399,7 +405,6 @@ def fidelity(
     )
     if directory is not None:
         frame = jc.fidelity_table(results)
-        directory.mkdir(parents=True, exist_ok=True)
         frame.to_csv(directory / "fidelity.csv", index=False)
         fidelity_picture(frame, directory / "fidelity.png", title=f"{words}, {policy} policy")
 

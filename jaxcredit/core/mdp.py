@@ -90,6 +90,11 @@ def enumerate_mdp(env: Any, params: Any) -> TabularMDP:
             f"{getattr(env, 'name', env)} cannot be enumerated: it is not given by `transition` and `noise`. "
             "Subclasses of envs.FiniteEnvironment are; envs.names() lists the environments."
         )
+    if env.num_states > np.iinfo(np.int32).max:
+        raise ValueError(
+            f"{getattr(env, 'name', env)} has {env.num_states:,} combinations of its state's fields, more than "
+            "int32 can number. Choose a smaller one."
+        )
     noise, chance = env.noise(params)
     chance = np.asarray(chance)
     first_states, first_chance = jax.tree.map(np.asarray, env.initial(params))

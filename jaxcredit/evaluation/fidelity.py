@@ -25,7 +25,7 @@ from jaxcredit.core.estimator import Context, CreditEstimator
 from jaxcredit.core.mdp import TabularMDP
 from jaxcredit.core.trajectory import Trajectory
 from jaxcredit.evaluation.episodes import tabular_episodes
-from jaxcredit.evaluation.oracle import action_values, policy_gradient, policy_values
+from jaxcredit.evaluation.oracle import action_values, policy_values, stationary_values, visits
 from jaxcredit.evaluation.statistics import Interval
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ def fidelity(
       estimator: one that writes `advantage` or `action_advantage`; rewriters of the reward come in a `chain`.
       env, params: an environment with a table, `env.mdp(params)`.
       policy: probability of every action in every state (rows of `env.mdp(params)`); None is uniform.
-      gamma: discount of the exact values and gradient; the estimator has its own.
+      gamma: discount of the exact values and gradient; the estimator has its own.  Where a time limit that the state
+        does not show may cut an episode, exact values are those without it, from which estimators bootstrap.
       episodes: judged, per repeat; rounded up to whole batches.
       fit_episodes: on which the estimator and the critic are fitted before, per repeat; rounded up.
       batch: episodes that the estimator sees at a time.
@@ -135,25 +136,28 @@ def fidelity(
       keys: one typed key per repeat, `[R]`; a repeat has its own fit and its own episodes.  None: 16 of them.
       confidence: of the intervals, by a bootstrap over repeats.
     Returns:
-      `Fidelity`.  Bias is that of the whole procedure, fitting included, corrected for the noise of finitely many
-      repeats (so it may be 0 exactly).
+      `Fidelity`.  Bias is that of the whole procedure, fitting included; it and the cosine of the gradient are
+      corrected for the noise of finitely many repeats (so bias may be 0 exactly).  One repeat has no interval.
     Raises:
       ValueError: an environment without a table, an estimator that assigns no credit, sizes below 1, a policy of
         another shape, an unknown critic.
     """
-    if not hasattr(env, "mdp"):
-        raise ValueError(
-            f"{getattr(env, 'name', env)} has no table of its states, so its exact credit is unknown. Environments "
-            "that are finite have one: CreditMaze, KeyToDoor, Taxi, ... (subclasses of envs.FiniteEnvironment)."
-        )
-    if critic not in CRITICS:
-        raise ValueError(f"critic={critic!r} is not known; choose one of {', '.join(CRITICS)}.")
-    for name, number, least in (("episodes", episodes, 1), ("batch", batch, 1), ("fit_episodes", fit_episodes, 0)):
-        if number < least:
-            raise ValueError(f"{name}={number} is not allowed; give at least {least}.")
     keys = jax.random.split(jax.random.key(0), 16) if keys is None else keys
+    _check(estimator, env, critic, keys, gamma, confidence)
+    for name, number, least in (("episodes", episodes, 1), ("batch", batch, 1), ("fit_episodes", fit_episodes, 0)):
+        if type(number) is not int or number < least:
+            raise ValueError(f"{name}={number!r} is not allowed; give a whole number of at least {least}.")
     mdp = env.mdp(params)
-    exact = known(mdp, policy, gamma)
+    _check_policy(mdp, policy)
+    limited = may_outlast(mdp, policy)
+    if limited and hasattr(params, "length"):
+        mdp = mdp.replace(horizon=min(mdp.horizon, int(params.length)))
+    exact = known(mdp, policy, gamma, limited=limited)
+    if not np.isfinite(exact.value).all():
+        raise ValueError(
+            f"Under this policy some episodes of {_name(env)} never end, so that undiscounted values do not exist. "
+            "Give gamma below 1, or a policy that ends from every state."
+        )
     sums = _repeats(
         env,
         estimator,
@@ -174,16 +178,64 @@ def fidelity(
     return Fidelity(measures, credit, advantage)
 
 
-def known(mdp: TabularMDP, policy: Float[Array, "S A"] | None = None, gamma: float = 1.0) -> Exact:
-    """Ask the oracle; a policy of None is uniform."""
-    shape = (mdp.num_states, mdp.num_actions)
-    policy = jnp.full(shape, 1 / mdp.num_actions, mdp.reward.dtype) if policy is None else jnp.asarray(policy)
-    if policy.shape != shape:
-        raise ValueError(f"policy has shape {policy.shape}; {shape} is needed: a row per state, a column per action.")
-    value = policy_values(mdp, policy, gamma)
-    # any logits of the same policy have the same gradient; impossible actions must stay finite
-    logits = jnp.log(jnp.maximum(policy, jnp.finfo(policy.dtype).tiny))
-    return Exact(policy, value, action_values(mdp, value, gamma), policy_gradient(mdp, logits, gamma))
+def known(
+    mdp: TabularMDP, policy: Float[Array, "S A"] | None = None, gamma: float = 1.0, *, limited: bool = False
+) -> Exact:
+    """Ask the oracle; a policy of None is uniform.
+
+    The gradient is  d(s) pi(a|s) A(s, a)  over the visits within the horizon.  `limited`: the horizon is a time limit
+    that the state does not show; values are then those without it, from which a truncated episode bootstraps.
+    """
+    policy = _uniform(mdp) if policy is None else jnp.asarray(policy, mdp.reward.dtype)
+    value = stationary_values(mdp, policy, gamma) if limited else policy_values(mdp, policy, gamma)
+    action_value = action_values(mdp, value, gamma)
+    gradient = visits(mdp, policy, gamma)[:, None] * policy * (action_value - value[:, None])
+    return Exact(policy, value, action_value, gradient)
+
+
+def may_outlast(mdp: TabularMDP, policy: Float[Array, "S A"] | None = None) -> bool:
+    """Whether episodes under the policy may go on at the horizon, so that a time limit cuts them."""
+    policy = _uniform(mdp) if policy is None else jnp.asarray(policy, mdp.reward.dtype)
+    longer = visits(mdp.replace(horizon=mdp.horizon + 1), policy)
+    return bool((longer - visits(mdp, policy)).sum() > 1e-6 * longer.sum())
+
+
+def _uniform(mdp: TabularMDP) -> Array:
+    return jnp.full((mdp.num_states, mdp.num_actions), 1 / mdp.num_actions, mdp.reward.dtype)
+
+
+def _name(env: Any) -> str:
+    wraps = getattr(env, "env", None)
+    return str(getattr(env, "name", env)) + (f" ({type(env).__name__})" if wraps is not None else "")
+
+
+def _check(estimator: Any, env: Any, critic: str, keys: Any, gamma: Any, confidence: float) -> None:
+    if not isinstance(estimator, CreditEstimator):
+        raise ValueError(f"estimator={estimator!r} is none; give an instance, for example GAE(gamma=1.0).")
+    if not hasattr(env, "mdp"):
+        raise ValueError(
+            f"{_name(env)} has no table of its states, so its exact credit is unknown. Finite environments have one "
+            "while nothing is wrapped around them: CreditMaze, KeyToDoor, Taxi, ... (envs.FiniteEnvironment)."
+        )
+    if critic not in CRITICS:
+        raise ValueError(f"critic={critic!r} is not known; choose one of {', '.join(CRITICS)}.")
+    typed = isinstance(keys, jax.Array) and jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
+    if not typed or keys.ndim != 1 or keys.size == 0:
+        raise ValueError("keys must be typed random keys, one per repeat: jax.random.split(jax.random.key(0), 16).")
+    if not 0 <= float(gamma) <= 1:
+        raise ValueError(f"gamma={gamma} is not allowed: a discount is from 0 to 1.")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence={confidence} is not allowed: it lies between 0 and 1, as 0.95.")
+
+
+def _check_policy(mdp: TabularMDP, policy: Any) -> None:
+    if policy is None:
+        return
+    rows, shape = np.asarray(policy, float), (mdp.num_states, mdp.num_actions)
+    if rows.shape != shape:
+        raise ValueError(f"policy has shape {rows.shape}; {shape} is needed: a row per state, a column per action.")
+    if not (np.all(rows >= 0) and np.allclose(rows.sum(axis=1), 1, atol=1e-4)):
+        raise ValueError("policy must hold probabilities: none negative, and every row with sum 1.")
 
 
 def fidelity_table(results: Mapping[str, Fidelity]) -> pandas.DataFrame:
@@ -329,7 +381,7 @@ def _measures(sums: Sums, exact: Exact, confidence: float, resamples: int = 1000
     tails = [(1 - confidence) / 2, (1 + confidence) / 2]
     result = {}
     for name in MEASURES:
-        values = resampled[name][~np.isnan(resampled[name])]
+        values = resampled[name][~np.isnan(resampled[name])] if repeats > 1 else np.empty(0)
         # the nearest value, not one between: a perfect estimator's ratio may be infinite
         low, high = np.quantile(values, tails, method="nearest") if values.size else (math.nan, math.nan)
         result[name] = Interval(float(estimate[name][0]), float(low), float(high))
@@ -356,13 +408,15 @@ def _of_gradient(weights: np.ndarray, sums: Sums, exact: Exact, noise: int) -> d
     square = weights @ squares / repeats
     spread = np.square(means - means.mean(axis=0)).sum() / max(repeats - 1, 1) / repeats
     bias = np.maximum(np.square(mean - g).sum(axis=1) - noise * spread, 0)
+    # the mean's own noise makes it longer, and would hide its direction
+    size = np.maximum(np.square(mean).sum(axis=1) - noise * spread, 0)
     variance = np.maximum(square - np.square(mean).sum(axis=1), 0)
     error = square - 2 * mean @ g + signal
     return {
         "gradient.snr_db": 10 * np.log10(signal / error),
         "gradient.variance_db": 10 * np.log10(variance / signal),
         "gradient.bias": np.sqrt(bias / signal),
-        "gradient.cosine": mean @ g / np.sqrt(np.square(mean).sum(axis=1) * signal),
+        "gradient.cosine": np.minimum(mean @ g / np.sqrt(size * signal), 1),
     }
 
 

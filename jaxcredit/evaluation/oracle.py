@@ -31,7 +31,8 @@ def action_values(mdp: TabularMDP, value: Float[Array, "S"], gamma: ArrayLike = 
       Q, in reward units; the advantage is `action_values(mdp, value) - value[:, None]`.
     """
     following = jnp.where(mdp.terminal, 0, jnp.asarray(gamma, value.dtype) * value[mdp.successor])
-    return (mdp.probability * (mdp.reward + following)).sum(axis=-1)
+    # what cannot happen pays nothing, whatever the table says
+    return jnp.where(mdp.probability > 0, mdp.probability * (mdp.reward + following), 0).sum(axis=-1)
 
 
 def optimal_values(mdp: TabularMDP, gamma: ArrayLike = 1.0) -> Float[Array, "S"]:
@@ -136,8 +137,8 @@ def redistributed_mdp(mdp: TabularMDP, action_value: Float[Array, "S A"]) -> Tab
     """The table whose reward is RUDDER's optimal redistribution.
 
     The step of (s', a') after an outcome (s, a, r) pays  r - Q(s, a) + Q(s', a'),  the first one Q(s, a); the last adds
-    what is left,  r - Q(s, a)  of its own outcome.  Rewards of every episode sum to its return, so that every policy
-    keeps its value; with the exact Q of the policy, nothing is left to expect after any step.
+    what is left,  r - Q(s, a)  of its own outcome.  Rewards of every episode that ends naturally sum to its return, so
+    that every policy keeps its value; with the exact Q of the policy, nothing is left to expect after any step.
 
     Args:
       mdp: the table.

@@ -95,6 +95,36 @@ def test_what_cannot_be_judged_is_refused(maze):
         jc.fidelity(jc.GAE(), *maze, episodes=0)
 
 
+def test_a_time_limit_that_the_state_does_not_show_leaves_one_truth():
+    """Credit from the exact critic is exact, so the gradient made of it must be, too, wherever episodes are cut."""
+    env, params = envs.make("StochasticChain", length=5)
+    got = estimates(jc.fidelity(jc.MonteCarlo(gamma=1.0), env, params, critic="exact", **SIZES | {"episodes": 512}))
+    assert got["gradient.bias"] < 0.3 and got["gradient.cosine"] > 0.9
+    td = estimates(jc.fidelity(jc.GAE(gamma=0.9, lam=0.0), env, params, gamma=0.9, critic="exact", **SIZES))
+    assert td["credit.bias"] < 0.2 and td["gradient.bias"] < 0.3
+
+
+def test_one_repeat_has_no_interval(maze):
+    measures = jc.fidelity(Known(), *maze, episodes=16, keys=SIZES["keys"][:1]).measures
+    assert all(np.isnan([interval.low, interval.high]).all() for interval in measures.values())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"gamma": 2.0}, "gamma"),
+        ({"confidence": 95.0}, "confidence"),
+        ({"keys": 0}, "keys"),
+        ({"episodes": 2.5}, "episodes"),
+        ({"policy": jnp.full((10, 4), 0.5)}, "sum 1"),
+        ({"policy": jnp.full((10, 4), jnp.nan)}, "sum 1"),
+    ],
+)
+def test_bad_arguments_are_refused(maze, wrong, message, no_type_checks):
+    with pytest.raises(ValueError, match=message):
+        jc.fidelity(jc.GAE(), *maze, **wrong)
+
+
 def test_table_and_pictures(maze, tmp_path):
     table = jc.fidelity_table({"exact": jc.fidelity(Known(), *maze, **SIZES)})
     assert list(table.columns[:4]) == ["credit", "gradient.snr_db", "gradient.snr_db.low", "gradient.snr_db.high"]
