@@ -20,8 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxcredit.training.logging import CHECKPOINTS
+
 Arrays = dict[str, np.ndarray]
-FOLDER = "checkpoints"
+FOLDER = CHECKPOINTS
 ITEM, FILE, BY_SEED = "arrays", "arrays.npz", "by_seed"
 
 

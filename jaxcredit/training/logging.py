@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PACKAGES = ("jaxcredit", "jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
 INDEX = ("seed", "point", "iteration", "total_steps", "valid_steps", "episodes")
 SECONDS_BETWEEN_LINES = 10
-CONFIG = "config.json"
+CONFIG, CHECKPOINTS, PARTS = "config.json", "checkpoints", "seeds_*"
 
 
 class Report(NamedTuple):
@@ -188,7 +188,7 @@ def claim(directory: str | Path, config: dict[str, Any], *, resume: bool = False
       config: every setting.
       resume: accept a directory that holds a run of the same settings, and leave its `config.json` as it is.
     Raises:
-      ValueError: it already holds a run (with `resume`: one of other settings).
+      ValueError: it already holds a run (with `resume`: one of other settings, or whose settings are lost).
     """
     directory = Path(directory)
     if not resume:
@@ -215,13 +215,26 @@ def require_free(directory: str | Path) -> Path:
             f"{directory} already holds a run ({CONFIG}): choose another directory, delete this one, or go on with it "
             "by resume=True (--resume)."
         )
+    _require_nothing_saved(directory)
     return directory
+
+
+def _require_nothing_saved(directory: Path) -> None:
+    """Raise a ValueError if there are checkpoints or batches of seeds, of which nobody knows the settings."""
+    saved = [directory / CHECKPOINTS, *sorted(directory.glob(PARTS))]
+    found = [path.name for path in saved if path.is_dir()]
+    if found:
+        raise ValueError(
+            f"{directory} holds what a run saved ({', '.join(found[:3])}), but no {CONFIG} that tells of which settings. "
+            "Nothing was changed; put that file back, delete the directory, or give another one."
+        )
 
 
 def require_same(directory: Path, config: dict[str, Any]) -> bool:
     """Whether the directory holds a run; raise a ValueError if it is one of other settings, and say which differ."""
     path = directory / CONFIG
     if not path.exists():
+        _require_nothing_saved(directory)
         return False
     try:
         there = json.loads(path.read_text())
@@ -367,7 +380,7 @@ def read_metrics(directory: Path) -> pandas.DataFrame:
         return pd.read_parquet(directory / "metrics.parquet")
     if (directory / "metrics.csv").exists():
         return pd.read_csv(directory / "metrics.csv")
-    parts = sorted(directory.glob("seeds_*"))
+    parts = sorted(directory.glob(PARTS))
     if parts:
         return pd.concat([read_metrics(part) for part in parts], ignore_index=True)
     raise ValueError(f"{directory} holds neither metrics.parquet nor metrics.csv: name what train or compare wrote to.")

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 SEEDS = "seeds"
@@ -58,6 +59,12 @@ def seeds_of_process(number: int) -> np.ndarray:
     if number < jax.process_count():
         raise ValueError(f"{number} seeds for {jax.process_count()} processes; give at least one seed to each.")
     return np.array_split(np.arange(number), jax.process_count())[jax.process_index()]
+
+
+def wait_for_processes(name: str) -> None:
+    """Return once all processes have called this; `name` tells what for."""
+    if jax.process_count() > 1:
+        multihost_utils.sync_global_devices(name)
 
 
 def join_processes(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:

@@ -17,7 +17,7 @@ from jaxcredit.networks.actor_critic import ActorCritic
 from jaxcredit.networks.policy import Policy
 from jaxcredit.training import checkpoint
 from jaxcredit.training.checkpoint import FOLDER, Checkpoints, from_named_arrays, named_arrays, named_leaves
-from jaxcredit.training.logging import CONFIG, INDEX, RunFiles, finite_iqm
+from jaxcredit.training.logging import CONFIG, INDEX, PARTS, RunFiles, finite_iqm
 
 if TYPE_CHECKING:
     import pandas
@@ -151,7 +151,7 @@ def load_policy(
 def _folder_of(directory: Path, seed: int) -> tuple[Path, int]:
     """The folder that holds a seed, and its place among the seeds there."""
     known: list[int] = []
-    for config in [directory / CONFIG, *sorted(directory.glob(f"seeds_*/{CONFIG}"))]:
+    for config in [directory / CONFIG, *sorted(directory.glob(f"{PARTS}/{CONFIG}"))]:
         seeds = json.loads(config.read_text()).get("seeds", []) if config.exists() else []
         if seed in seeds:
             return config.parent, seeds.index(seed)

@@ -29,7 +29,7 @@ from jaxcredit.training.logging import (
     require_same,
     write_results,
 )
-from jaxcredit.training.mesh import seeds_of_process
+from jaxcredit.training.mesh import seeds_of_process, wait_for_processes
 from jaxcredit.training.programs import Programs, compile_programs, over_axes
 from jaxcredit.training.record import Record, Saving
 from jaxcredit.training.sweep import as_arrays, check_keys
@@ -160,6 +160,7 @@ def run(
         config["seeds_at_a_time"] = programs.size
         if directory is not None and not alone and jax.process_index() == 0:
             claim(directory, config, resume=resume)
+        wait_for_processes("claimed")  # before others put their seeds' folders there
         training = _Training(programs, chunks, per_chunk, interrupted, until, _Teller(show, label, len(parts) * chunks))
         compiled = time.perf_counter()
         results = []

@@ -170,6 +170,15 @@ def test_a_run_of_other_settings_is_refused_and_left_alone(copy, change, message
     assert contents(copy) == before
 
 
+@pytest.mark.parametrize("resume", [True, False])
+def test_checkpoints_without_their_settings_are_refused_and_left_alone(copy, resume):
+    (copy / "config.json").unlink()
+    before = contents(copy)
+    with pytest.raises(ValueError, match=r"holds what a run saved \(checkpoints\), but no config\.json"):
+        run_it(copy, resume=resume, keys=jax.random.split(jax.random.key(8), 2))
+    assert contents(copy) == before
+
+
 def damage(path, how):
     if how == "removed":
         path.unlink()
