@@ -225,7 +225,7 @@ def _require_nothing_saved(directory: Path) -> None:
     found = [path.name for path in saved if path.is_dir()]
     if found:
         raise ValueError(
-            f"{directory} holds what a run saved ({', '.join(found[:3])}), but no {CONFIG} that tells of which settings. "
+            f"{directory} holds what a run saved ({', '.join(found[:3])}), but no {CONFIG} that tells its settings. "
             "Nothing was changed; put that file back, delete the directory, or give another one."
         )
 
@@ -390,8 +390,8 @@ def curves_of(frame: pandas.DataFrame, y: str, *, x: str) -> dict[str, Any]:
     """Learning curves `[seeds, N]` of every method in a table, without gaps.
 
     A point at which no episode ended has no value: it is interpolated between its neighbours, and left out for all
-    seeds before the first and after the last one that has.  Seeds without any value (they diverged) and methods without
-    any such seed are left out.
+    seeds before the first and after the last one that has; so are points that only some seeds reached.  Seeds without
+    any value (they diverged) and methods without any such seed are left out.
 
     Args:
       frame: one row per `method`, `seed` and `point`.
@@ -403,5 +403,6 @@ def curves_of(frame: pandas.DataFrame, y: str, *, x: str) -> dict[str, Any]:
     runs = runs[np.isfinite(runs.groupby(["method", "seed"], sort=False)[y].transform("max"))]
     by_run = runs.groupby(["method", "seed"], sort=False)[y]
     runs = runs.assign(**{y: by_run.transform(lambda curve: curve.interpolate(limit_area="inside"))})
-    known = runs[y].notna().groupby([runs["method"], runs["point"]]).transform("all")
+    seeds = runs.groupby("method")["seed"].transform("nunique")
+    known = runs.groupby(["method", "point"])[y].transform("count") == seeds
     return curves_from_frame(runs[known], y, x=x)

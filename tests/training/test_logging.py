@@ -50,6 +50,11 @@ def test_curves_are_filled_inside_and_cut_outside():
     assert values.tolist() == [[1, 2, 3], [0, 0, 0]]
 
 
+def test_curves_end_where_the_shortest_does():
+    steps, values = curves_of(curve_frame([1, 2, 3], [4, 5]), "score", x="episodes")["a"]
+    assert steps.tolist() == [0, 10] and values.tolist() == [[1, 2], [4, 5]]
+
+
 def test_nothing_to_draw_is_no_curve():
     assert curves_of(curve_frame([np.nan, np.nan]), "score", x="episodes") == {}
 
