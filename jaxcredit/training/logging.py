@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,12 +22,19 @@ import numpy as np
 from jaxcredit.evaluation.plots import curves_from_frame, learning_curves
 from jaxcredit.evaluation.statistics import Interval, bootstrap_interval, iqm
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 if TYPE_CHECKING:
     import pandas
 
 PACKAGES = ("jaxcredit", "jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
 INDEX = ("seed", "point", "iteration", "total_steps", "valid_steps", "episodes")
 SECONDS_BETWEEN_LINES = 10
+LOCK = ".lock"
+RESULTS = ("metrics.parquet", "summary.csv", "curves.png")
 CONFIG, CHECKPOINTS, PARTS = "config.json", "checkpoints", "seeds_*"
 
 
@@ -145,6 +153,7 @@ class RunFiles:
         import pandas as pd
         from tensorboardX import SummaryWriter
 
+        remove_results(self.directory)
         path = self.directory / "metrics.csv"
         path.unlink(missing_ok=True)
         if points:
@@ -171,13 +180,19 @@ class RunFiles:
 
 
 def write_results(directory: Path, frame: pandas.DataFrame, summary: pandas.DataFrame, label: str) -> None:
-    """Write `metrics.parquet`, `summary.csv` and `curves.png`."""
+    """Write `metrics.parquet`, `summary.csv` and `curves.png` (RESULTS)."""
     frame.to_parquet(directory / "metrics.parquet", index=False)
     summary.to_csv(directory / "summary.csv", index=False)
     curves = curves_of(frame.assign(method=label), "episode_return", x="valid_steps")
     if curves:
         path = directory / "curves.png"
         learning_curves(curves, path, ylabel="episode return", xlabel="environment steps", title=label)
+
+
+def remove_results(directory: Path) -> None:
+    """Remove what `write_results` wrote when the run was stopped, for it would be older than `metrics.csv`."""
+    for name in RESULTS:
+        (directory / name).unlink(missing_ok=True)
 
 
 def claim(directory: str | Path, config: dict[str, Any], *, resume: bool = False) -> Path:
@@ -200,6 +215,30 @@ def claim(directory: str | Path, config: dict[str, Any], *, resume: bool = False
     return directory
 
 
+@contextmanager
+def locked(directory: Path | None) -> Iterator[None]:
+    """Keep a directory to this run while it is alive, where the file system can; None is nobody's.
+
+    Raises:
+      ValueError: another live run has it.
+    """
+    if directory is None or fcntl is None:
+        yield
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(
+                f"{directory} is being written by another run that is still alive. Nothing was changed; wait for it or "
+                "stop it, or give another directory."
+            ) from error
+        except OSError:  # a file system without locks
+            pass
+        yield
+
+
 def write_whole(path: Path, text: str) -> None:
     """Write a file that is there completely or not at all."""
     partial = path.with_suffix(".partial")
@@ -210,6 +249,7 @@ def write_whole(path: Path, text: str) -> None:
 def require_free(directory: str | Path) -> Path:
     """Raise a ValueError if the directory already holds a run."""
     directory = Path(directory)
+    _require_possible(directory)
     if (directory / CONFIG).exists():
         raise ValueError(
             f"{directory} already holds a run ({CONFIG}): choose another directory, delete this one, or go on with it "
@@ -217,6 +257,13 @@ def require_free(directory: str | Path) -> Path:
         )
     _require_nothing_saved(directory)
     return directory
+
+
+def _require_possible(directory: Path) -> None:
+    """Raise a ValueError if the directory is a file or lies below one."""
+    for path in (directory, *directory.parents):
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"The directory {directory} cannot be made, for {path} is a file: give another directory.")
 
 
 def _require_nothing_saved(directory: Path) -> None:
@@ -232,6 +279,7 @@ def _require_nothing_saved(directory: Path) -> None:
 
 def require_same(directory: Path, config: dict[str, Any]) -> bool:
     """Whether the directory holds a run; raise a ValueError if it is one of other settings, and say which differ."""
+    _require_possible(directory)
     path = directory / CONFIG
     if not path.exists():
         _require_nothing_saved(directory)
@@ -253,11 +301,28 @@ def require_same(directory: Path, config: dict[str, Any]) -> bool:
     return True
 
 
+def require_alike(configs: Sequence[str]) -> None:
+    """Raise a ValueError if the processes of a run were given different settings (JSON), and say which differ."""
+    first, *others = map(json.loads, configs)
+    for process, other in enumerate(others, start=1):
+        differences = list(_differences(first, other))
+        if differences:
+            raise ValueError(
+                f"Process {process} was given other settings than process 0: {'; '.join(differences[:5])} (there is "
+                f"process 0, here process {process}). Start all with the same."
+            )
+
+
 def _differences(there: Any, now: Any, path: str = "") -> Iterator[str]:
     """Where two JSON values differ, one line each."""
     if isinstance(there, dict) and isinstance(now, dict):
         for name in there | now:
             yield from _differences(there.get(name), now.get(name), f"{path}.{name}" if path else name)
+    elif there != now and path == "keys" and isinstance(there, list) and isinstance(now, list):
+        if len(there) == len(now):
+            yield "keys is of other random keys there and here"
+        else:
+            yield f"keys is of {len(there)} seeds there and of {len(now)} seeds here"
     elif there != now:
         yield f"{path} is {_brief(there)} there and {_brief(now)} here"
 
@@ -380,10 +445,14 @@ def read_metrics(directory: Path) -> pandas.DataFrame:
         return pd.read_parquet(directory / "metrics.parquet")
     if (directory / "metrics.csv").exists():
         return pd.read_csv(directory / "metrics.csv")
-    parts = sorted(directory.glob(PARTS))
-    if parts:
-        return pd.concat([read_metrics(part) for part in parts], ignore_index=True)
+    begun = [part for part in sorted(directory.glob(PARTS)) if _has_metrics(part)]
+    if begun:
+        return pd.concat([read_metrics(part) for part in begun], ignore_index=True)
     raise ValueError(f"{directory} holds neither metrics.parquet nor metrics.csv: name what train or compare wrote to.")
+
+
+def _has_metrics(directory: Path) -> bool:
+    return any((directory / name).exists() for name in ("metrics.parquet", "metrics.csv"))
 
 
 def curves_of(frame: pandas.DataFrame, y: str, *, x: str) -> dict[str, Any]:

@@ -61,6 +61,17 @@ def seeds_of_process(number: int) -> np.ndarray:
     return np.array_split(np.arange(number), jax.process_count())[jax.process_index()]
 
 
+def texts_of_processes(text: str) -> list[str]:
+    """What each process gave, in their order."""
+    if jax.process_count() == 1:
+        return [text]
+    mine = np.frombuffer(text.encode(), np.uint8)
+    sizes = np.ravel(multihost_utils.process_allgather(np.asarray(mine.size)))
+    padded = np.pad(mine, (0, int(sizes.max()) - mine.size))
+    texts = multihost_utils.process_allgather(padded)
+    return [bytes(np.asarray(x[:size], np.uint8)).decode() for x, size in zip(texts, sizes, strict=True)]
+
+
 def wait_for_processes(name: str) -> None:
     """Return once all processes have called this; `name` tells what for."""
     if jax.process_count() > 1:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,12 +25,15 @@ from jaxcredit.training.logging import (
     claim,
     describe,
     finite_iqm,
+    locked,
     part_name,
+    remove_results,
+    require_alike,
     require_free,
     require_same,
     write_results,
 )
-from jaxcredit.training.mesh import seeds_of_process, wait_for_processes
+from jaxcredit.training.mesh import seeds_of_process, texts_of_processes, wait_for_processes
 from jaxcredit.training.programs import Programs, compile_programs, over_axes
 from jaxcredit.training.record import Record, Saving
 from jaxcredit.training.sweep import as_arrays, check_keys
@@ -115,9 +119,9 @@ def run(
     Returns:
       A `RunResult`.
     Raises:
-      ValueError: keys that are no `[S]` typed keys, sizes below 1, a directory that already holds a run (or, with
-        `resume`, a run with other settings or only damaged checkpoints), or whatever `OnPolicyAgent.init` and
-        `evaluate` object to.
+      ValueError: keys that are no `[S]` typed keys, sizes below 1, processes that were given different settings, a
+        directory that already holds a run (or, with `resume`, a run that is alive, of other settings or with only
+        damaged checkpoints), or whatever `OnPolicyAgent.init` and `evaluate` object to.
       KeyboardInterrupt: after Ctrl-C or SIGTERM, once everything is written.
     """
     check_keys(keys)
@@ -142,14 +146,19 @@ def run(
         "agent": describe(agent),
         "policy": {"network": describe(agent.policy), "bounds": describe(agent.bounds)},
     }
+    require_alike(texts_of_processes(json.dumps(config)))
     directory = None if directory is None else Path(directory)
     if directory is not None:
-        require_same(directory, config) if resume else require_free(directory)
+        if not resume:
+            require_free(directory)
+        elif require_same(directory, config) and jax.process_index() == 0:
+            with locked(directory):
+                pass  # whether it is alive is known before anything is compiled
     if agent.split_environments and jax.process_count() > 1:
         raise ValueError("split_environments=True lays a seed over the devices of one process; start one process only.")
     saving = Saving(resume, checkpoint_seconds, keep, best)
     mine = seeds_of_process(len(keys))
-    with _display(progress) as show, _interrupts() as interrupted:
+    with _display(progress) as show, _interrupts() as interrupted, ExitStack() as held:
         show(Report(label, 0, chunks, 0, 0.0, 0.0, math.nan))
         began = time.perf_counter()
         programs = compile_programs(agent, keys[mine], per_chunk, eval_episodes, memory_limit)
@@ -158,8 +167,10 @@ def run(
         parts = [mine[i : i + programs.size] for i in range(0, len(mine), programs.size)]
         alone = len(parts) == jax.process_count() == 1
         config["seeds_at_a_time"] = programs.size
-        if directory is not None and not alone and jax.process_index() == 0:
-            claim(directory, config, resume=resume)
+        if directory is not None and jax.process_index() == 0:
+            held.enter_context(locked(directory))
+            if not alone:
+                remove_results(claim(directory, config, resume=resume))
         wait_for_processes("claimed")  # before others put their seeds' folders there
         training = _Training(programs, chunks, per_chunk, interrupted, until, _Teller(show, label, len(parts) * chunks))
         compiled = time.perf_counter()

@@ -17,7 +17,7 @@ import pytest
 import jaxcredit as jc
 from jaxcredit.training import checkpoint
 from jaxcredit.training.checkpoint import FOLDER, Checkpoints, from_named_arrays, named_arrays
-from jaxcredit.training.logging import describe
+from jaxcredit.training.logging import describe, locked, read_metrics
 from jaxcredit.training.run import RunResult
 from tests.support.own_process import environment
 from tests.support.resumed_run import KEYS, SETTINGS, agent_with_everything, run_it
@@ -177,6 +177,26 @@ def test_checkpoints_without_their_settings_are_refused_and_left_alone(copy, res
     with pytest.raises(ValueError, match=r"holds what a run saved \(checkpoints\), but no config\.json"):
         run_it(copy, resume=resume, keys=jax.random.split(jax.random.key(8), 2))
     assert contents(copy) == before
+
+
+def test_a_run_that_is_alive_is_refused_and_left_alone(copy):
+    before = contents(copy)
+    with locked(copy), pytest.raises(ValueError, match=r"another run that is still alive"):
+        run_it(copy, resume=True)
+    assert contents(copy) == before
+
+
+def test_a_resumed_run_is_read_as_far_as_it_is_now(copy):
+    shutil.rmtree(copy / FOLDER / "4")
+    seen = []
+
+    def look(report):
+        if report.done > report.restored:
+            seen.append((len(read_metrics(copy)), (copy / "summary.csv").exists()))
+
+    (copy / "metrics.parquet").write_bytes(b"as it was when the run was stopped")
+    run_it(copy, resume=True, progress=look)
+    assert seen == [(4 * len(KEYS), False)]
 
 
 def damage(path, how):

@@ -78,6 +78,32 @@ def test_a_directory_without_metrics_is_refused(tmp_path):
         logging.read_metrics(tmp_path)
 
 
+def test_batches_that_have_just_begun_are_not_read_yet(tmp_path):
+    for part in ("seeds_00000-00001", "seeds_00002-00003"):
+        (tmp_path / part).mkdir()
+    curve_frame([1, 2]).to_csv(tmp_path / "seeds_00000-00001" / "metrics.csv", index=False)
+    assert len(logging.read_metrics(tmp_path)) == 2
+
+
+def test_processes_of_different_settings_are_refused():
+    logging.require_alike(['{"total_steps": 8}'])
+    with pytest.raises(ValueError, match=r"Process 1 was given other settings .* total_steps is 8 there and 9 here"):
+        logging.require_alike(['{"total_steps": 8}', '{"total_steps": 9}'])
+    with pytest.raises(ValueError, match=r"keys is of 1 seeds there and of 2 seeds here"):
+        logging.require_alike(['{"keys": [[0, 1]]}', '{"keys": [[0, 1], [2, 3]]}'])
+    with pytest.raises(ValueError, match=r"keys is of other random keys there and here"):
+        logging.require_alike(['{"keys": [[0, 1]]}', '{"keys": [[0, 2]]}'])
+
+
+@pytest.mark.parametrize("below", ["file", "file/runs/first"])
+def test_a_directory_that_cannot_be_made_is_said(tmp_path, below):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"cannot be made, for .*file is a file"):
+        logging.require_free(tmp_path / below)
+    with pytest.raises(ValueError, match=r"cannot be made, for .*file is a file"):
+        logging.require_same(tmp_path / below, {})
+
+
 def test_provenance_names_the_command_without_the_folders_of_this_machine(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", [str(tmp_path / "study" / "run.py"), "--seeds", "2"])
