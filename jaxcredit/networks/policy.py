@@ -30,7 +30,7 @@ def into_bounds(action: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array
     return jnp.clip(centre + half * action, low, high)
 
 
-@struct.dataclass
+@struct.dataclass(eq=False)  # jit asks for the hash of what it compiles: the object's own, for arrays have none
 class Policy(Frozen):
     """A policy for use outside of training: `policy(key, observation)` samples an action.  Pure; jit and vmap it.
 

@@ -11,6 +11,7 @@ import json
 import math
 import shutil
 import warnings
+import zipfile
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -126,16 +127,34 @@ def newest(directory: Path) -> Checkpoint | None:
 
 
 def best(directory: Path) -> Checkpoint:
-    """The checkpoint with the best score, of those whose score can be read.
+    """The undamaged checkpoint with the best score; damaged ones before it are told by a warning.
 
     Raises:
-      ValueError: there is none, or the best one is damaged.
+      ValueError: there is none.
     """
-    readable = [point for point in points(directory) if _has_score(directory, point)]
-    scores = [(_read_score(directory / str(point)), point) for point in readable]
-    if not scores:
-        raise ValueError(f"{directory} holds no checkpoint.")
-    return read(directory, max(scores)[1])
+    scored = [point for point in points(directory) if _has_score(directory, point)]
+    return _first_undamaged(
+        directory, sorted(scored, key=lambda point: (_read_score(directory / str(point)), point), reverse=True)
+    )
+
+
+def latest(directory: Path) -> Checkpoint:
+    """The latest undamaged checkpoint; damaged ones after it are told by a warning, and stay where they are.
+
+    Raises:
+      ValueError: there is none.
+    """
+    return _first_undamaged(directory, points(directory)[::-1])
+
+
+def _first_undamaged(directory: Path, candidates: list[int]) -> Checkpoint:
+    for point in candidates:
+        try:
+            return read(directory, point)
+        except ValueError as error:
+            warnings.warn(f"{error} Looking for another one.", stacklevel=3)
+    state = "only damaged checkpoints" if points(directory) else "no checkpoint"
+    raise ValueError(f"{directory} holds {state}.")
 
 
 def points(directory: Path) -> list[int]:
@@ -152,6 +171,8 @@ def read(directory: Path, point: int) -> Checkpoint:
     path = directory / str(point)
     try:
         _read_score(path)
+        if not zipfile.is_zipfile(path / ITEM / FILE):  # numpy would take it for a pickle
+            raise zipfile.BadZipFile(f"{FILE} is missing or incomplete")
         with (path / ITEM / FILE).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}  # compares each with its checksum
         by_seed = arrays.pop(BY_SEED).tolist()

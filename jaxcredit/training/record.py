@@ -135,9 +135,9 @@ def load_policy(
     points = checkpoint.points(folder / FOLDER)
     if not points:
         raise ValueError(f"{folder} holds no checkpoint (a run with checkpoint_seconds=inf writes none).")
-    found = checkpoint.best(folder / FOLDER) if which == "best" else checkpoint.read(folder / FOLDER, points[-1])
+    found = checkpoint.best(folder / FOLDER) if which == "best" else checkpoint.latest(folder / FOLDER)
     arrays = {name: x[place] if name in found.by_seed else x for name, x in found.arrays.items()}
-    described = json.loads((folder / CONFIG).read_text())["policy"]
+    described = _settings(folder / CONFIG)["policy"]
     moments = {name: jnp.asarray(x) for name, x in _without_prefix(STATE + "moments.", arrays).items()}
     bounds = described["bounds"]
     return Policy(
@@ -152,13 +152,24 @@ def _folder_of(directory: Path, seed: int) -> tuple[Path, int]:
     """The folder that holds a seed, and its place among the seeds there."""
     known: list[int] = []
     for config in [directory / CONFIG, *sorted(directory.glob(f"{PARTS}/{CONFIG}"))]:
-        seeds = json.loads(config.read_text()).get("seeds", []) if config.exists() else []
+        seeds = _settings(config).get("seeds", []) if config.exists() else []
         if seed in seeds:
             return config.parent, seeds.index(seed)
         known += seeds
     if not known:
         raise ValueError(f"{directory} holds no run: name a directory that `run` or `jaxcredit train` wrote.")
     raise ValueError(f"{directory} has no seed {seed}; it has {min(known)} to {max(known)}.")
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """What a `config.json` says, if it is one of a run."""
+    try:
+        settings = json.loads(path.read_text())
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged ({error}): name another run.") from error
+    if not isinstance(settings, dict) or not isinstance(settings.get("seeds", []), list):
+        raise ValueError(f"{path} is not of a run: name a directory that `run` or `jaxcredit train` wrote.")
+    return settings
 
 
 def _network(described: dict[str, Any]) -> ActorCritic:
