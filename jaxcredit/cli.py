@@ -224,6 +224,8 @@ def train(
       processes: how many there are.
       process: which of them this is, from 0.
     """
+    if resume and setup.directory is None:
+        raise ValueError("--resume needs the directory of the run to go on with: give --directory.")
     if under_slurm() or (coordinator, processes, process) != (None, None, None):
         join_processes(coordinator, processes, process)
     result = run(

@@ -205,6 +205,7 @@ def test_own_estimators_come_as_instance_or_class(folder):
         (["sweep", "--env", "ProbeAction", "--values", "horizon=1,2"], "cannot be swept"),
         (["sweep", "--env", "ProbeAction", "--values", "learning_rate=a"], "must be numbers"),
         (["plot", "nowhere"], "nowhere holds neither"),
+        (["train", "--env", "ProbeAction", "--resume"], "give --directory"),
     ],
 )
 def test_errors_are_one_paragraph(folder, capsys, arguments, message):

@@ -290,6 +290,8 @@ def require_same(directory: Path, config: dict[str, Any]) -> bool:
         raise ValueError(f"{path} is damaged ({error}). Nothing was changed; give another directory.") from error
     now = json.loads(json.dumps(config))
     differences = list(_differences({name: there.get(name) for name in now}, now))
+    if there.get("seeds_at_a_time") != now.get("seeds_at_a_time", there.get("seeds_at_a_time")):
+        differences.insert(0, "memory_limit (--memory-limit), or the devices' memory, asks for other batches of seeds")
     if differences:
         raise ValueError(
             f"{directory} holds a run of other settings: {'; '.join(differences[:5])}. Nothing was changed; give the "
@@ -298,6 +300,13 @@ def require_same(directory: Path, config: dict[str, Any]) -> bool:
     versions = list(_differences(there["versions"], provenance()["versions"]))
     if versions:
         warnings.warn(f"{directory} was begun with other versions: {'; '.join(versions)}.", stacklevel=2)
+    devices = provenance()["devices"]
+    if there.get("devices", devices) != devices:
+        warnings.warn(
+            f"{directory} was begun on {_counted(there['devices'])}, and this is {_counted(devices)}: it goes on, but "
+            "results may differ by rounding from a run that stayed there.",
+            stacklevel=2,
+        )
     return True
 
 
@@ -325,6 +334,11 @@ def _differences(there: Any, now: Any, path: str = "") -> Iterator[str]:
             yield f"keys is of {len(there)} seeds there and of {len(now)} seeds here"
     elif there != now:
         yield f"{path} is {_brief(there)} there and {_brief(now)} here"
+
+
+def _counted(devices: Sequence[str]) -> str:
+    """Kinds of devices and how many there are of each."""
+    return ", ".join(f"{devices.count(kind)} x {kind}" for kind in sorted(set(devices)))
 
 
 def _brief(value: Any) -> str:

@@ -128,6 +128,8 @@ def run(
     for name, size in (("total_steps", total_steps), ("num_points", num_points), ("keep", keep)):
         if not isinstance(size, int) or size < 1:
             raise ValueError(f"{name}={size!r} is not allowed; give a whole number of at least 1.")
+    if memory_limit is not None and not memory_limit > 0:  # NaN too
+        raise ValueError(f"memory_limit={memory_limit!r} is not allowed; give GiB per device above 0, or None.")
     if resume and directory is None:
         raise ValueError("resume=True needs the directory of the run to go on with: give directory=.")
     label = label or f"{type(agent).__name__} on {environment_name(agent.env)}"
@@ -262,7 +264,10 @@ class _Training:
         if record is not None:
             record.save(points, state)
         evaluation = {}
-        if programs.evaluate is not None and not self.interrupted.is_set():
+        complete = (
+            len(points) == self.chunks
+        )  # its summary has the evaluation, also if it is stopped while it is resumed
+        if programs.evaluate is not None and (complete or not self.interrupted.is_set()):
             evaluation = jax.device_get(programs.evaluate(state, keys))
         frame = pd.concat(points, ignore_index=True)
         summary = summarise(frame, {name: values[: len(seeds)] for name, values in evaluation.items()})

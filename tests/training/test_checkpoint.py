@@ -144,6 +144,12 @@ def test_resuming_nothing_begins_and_resuming_the_end_changes_nothing(uninterrup
     assert_equal_runs(run_it(tmp_path, resume=True), uninterrupted)
 
 
+def test_stopping_the_resume_of_a_finished_run_changes_nothing(copy, uninterrupted):
+    with pytest.raises(KeyboardInterrupt, match="stopped after 4 of 4 points"):
+        run_it(copy, resume=True, progress=lambda report: os.kill(os.getpid(), signal.SIGINT))
+    assert (copy / "summary.csv").read_text() == (uninterrupted.directory / "summary.csv").read_text()
+
+
 # Refused or mended --------------------------------------------------------------------------------------------------
 
 
@@ -286,6 +292,33 @@ def test_a_loaded_policy_acts_as_the_agent_did(uninterrupted):
 def test_what_cannot_be_loaded_is_said(uninterrupted, arguments, message):
     with pytest.raises(ValueError, match=message):
         jc.load_policy(uninterrupted.directory, **arguments)
+
+
+@pytest.mark.parametrize("which", ["best", "latest"])
+def test_a_policy_comes_from_the_next_checkpoint_if_one_is_damaged(copy, which):
+    order = {"best": checkpoint.best, "latest": checkpoint.latest}[which]
+    first = order(copy / FOLDER).point
+    (copy / FOLDER / str(first) / "arrays" / "arrays.npz").write_bytes(b"nothing")
+    with pytest.warns(UserWarning, match=rf"{first} is damaged \(BadZipFile: arrays\.npz is missing or incomplete\)"):
+        assert jc.load_policy(copy, which=which).params
+    for point in checkpoint.points(copy / FOLDER):
+        damage(copy / FOLDER / str(point) / "arrays" / "arrays.npz", "truncated")
+    with pytest.warns(UserWarning), pytest.raises(ValueError, match="holds only damaged checkpoints"):
+        jc.load_policy(copy, which=which)
+
+
+@pytest.mark.parametrize("content", ['{"seeds": 8}', "[1]", '{"seeds": [0'])
+def test_a_policy_of_something_else_is_said(tmp_path, content):
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ValueError, match=r"config\.json is (not of a run|damaged)"):
+        jc.load_policy(tmp_path)
+
+
+def test_a_loaded_policy_can_be_compiled(uninterrupted):
+    policy = jc.load_policy(uninterrupted.directory)
+    assert hash(policy) == hash(policy) and policy == policy and policy != policy.replace(bounds=None)
+    with pytest.raises(ValueError, match="has memory: call step"):
+        jax.jit(policy)(jax.random.key(0), jnp.zeros(3))
 
 
 def test_a_network_of_ones_own_needs_its_agent(copy):

@@ -95,6 +95,16 @@ def test_processes_of_different_settings_are_refused():
         logging.require_alike(['{"keys": [[0, 1]]}', '{"keys": [[0, 2]]}'])
 
 
+def test_other_devices_and_other_batches_are_told(tmp_path):
+    logging.claim(tmp_path, {"seeds_at_a_time": 2})
+    with pytest.raises(ValueError, match=r"memory_limit \(--memory-limit\).*seeds_at_a_time is 2 there and 5 here"):
+        logging.require_same(tmp_path, {"seeds_at_a_time": 5})
+    config = json.loads((tmp_path / "config.json").read_text()) | {"devices": ["cpu", "cpu", "gpu"]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.warns(UserWarning, match=r"was begun on 2 x cpu, 1 x gpu, and this is \d+ x cpu"):
+        assert logging.require_same(tmp_path, {"seeds_at_a_time": 2})
+
+
 @pytest.mark.parametrize("below", ["file", "file/runs/first"])
 def test_a_directory_that_cannot_be_made_is_said(tmp_path, below):
     (tmp_path / "file").touch()

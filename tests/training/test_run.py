@@ -194,6 +194,7 @@ def test_seeds_share_exactly_what_does_not_depend_on_them(finished):
         (jax.random.key(0), {}, r"one per seed.*got key<fry>\[\]"),
         (jax.random.PRNGKey(0), {}, r"typed random keys"),
         (KEYS, {"num_points": 0}, "num_points=0 is not allowed"),
+        (KEYS, {"memory_limit": float("nan")}, "memory_limit=nan is not allowed"),
         (KEYS, {"total_steps": 0}, "total_steps=0 is not allowed"),
     ],
 )
