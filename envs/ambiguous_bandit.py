@@ -11,10 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float
 
-from envs.finite import FiniteEnvironment, bernoulli, independent, normal
+from envs.finite import FiniteEnvironment, bernoulli, certain, independent, normal
 
 AIMS_HIGH = 0
 
@@ -100,8 +100,7 @@ class AmbiguousBandit(FiniteEnvironment):
 
     def initial(self, params: Params) -> tuple[State, Float[Array, "1"]]:
         del params
-        zero = jnp.zeros(1, jnp.int32)
-        return State(time=zero, high=zero), jnp.ones(1)
+        return certain(State(time=0, high=0))
 
     def transition(
         self, state: State, action: Array, noise: tuple[Array, Array], params: Params
@@ -118,7 +117,3 @@ class AmbiguousBandit(FiniteEnvironment):
         del params, key
         first, shown = state.time == 0, (state.time > 0) & (not self.hidden)
         return jnp.stack([first, shown & (state.high == 1), shown & (state.high == 0)]).astype(jnp.float32)
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (3,), jnp.float32)

@@ -73,6 +73,17 @@ class SizedEnvironment(EpisodicEnvironment):
             )
 
 
+class TimeLimitedEnvironment(SizedEnvironment):
+    """One whose `length` is a time limit that the state does not show: it truncates, and decides nothing else."""
+
+    def time_limit(self, params: PyTree) -> Array:
+        """Steps after which an episode is cut."""
+        return params.length
+
+    def is_truncated(self, state: PyTree, params: PyTree) -> Array:
+        return jnp.asarray(state.time >= self.time_limit(params))
+
+
 def check_probability(name: str, probability: Any) -> None:
     """Raise a ValueError unless 0 <= probability <= 1, for a number or an array of them."""
     if not (np.min(probability) >= 0 and np.max(probability) <= 1):

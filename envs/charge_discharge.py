@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float
 
 from envs.base import SizedEnvironment
-from envs.finite import FiniteEnvironment
+from envs.finite import FiniteEnvironment, certain
 
 CHARGE, DISCHARGE = 0, 1
 MIN_LENGTH = 3
@@ -77,15 +77,9 @@ class ChargeDischarge(SizedEnvironment, FiniteEnvironment):
     def state_sizes(self) -> State:
         return State(time=self.max_length, charged=2, discharges=self.max_length // 2 + 1)
 
-    def noise(self, params: Params) -> tuple[Array, Float[Array, "1"]]:
-        """Nothing happens by chance."""
-        del params
-        return jnp.zeros(1), jnp.ones(1)
-
     def initial(self, params: Params) -> tuple[State, Float[Array, "1"]]:
         del params
-        zero = jnp.zeros(1, jnp.int32)
-        return State(time=zero, charged=zero, discharges=zero), jnp.ones(1)
+        return certain(State(time=0, charged=0, discharges=0))
 
     def transition(
         self, state: State, action: Array, noise: Array, params: Params
@@ -106,7 +100,3 @@ class ChargeDischarge(SizedEnvironment, FiniteEnvironment):
         length = self.max_length if params is None else params.length
         parts = [state.charged, 1 - state.charged, state.time / length]
         return jnp.stack([jnp.asarray(part, jnp.float32) for part in parts])
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (3,), jnp.float32)

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float
 
 from envs.base import SizedEnvironment
-from envs.finite import FiniteEnvironment, bernoulli, independent
+from envs.finite import FiniteEnvironment, bernoulli, certain, independent
 
 MIN_LENGTH = 2
 
@@ -92,8 +92,7 @@ class Choice(SizedEnvironment, FiniteEnvironment):
 
     def initial(self, params: Params) -> tuple[State, Float[Array, "1"]]:
         del params
-        zero = jnp.zeros(1, jnp.int32)
-        return State(time=zero, subtree=zero, paying=zero, account=zero), jnp.ones(1)
+        return certain(State(time=0, subtree=0, paying=0, account=0))
 
     def transition(
         self, state: State, action: Array, noise: tuple[Array, Array], params: Params
@@ -111,7 +110,3 @@ class Choice(SizedEnvironment, FiniteEnvironment):
         place = jax.nn.one_hot(jnp.where(state.time == 0, 0, 1 + state.subtree), 3)
         rest = [jnp.asarray(part, jnp.float32) for part in (state.paying, state.time / length)]
         return jnp.concatenate([place, jnp.stack(rest)])
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (5,), jnp.float32)

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float
 
 from envs.base import SizedEnvironment
-from envs.finite import FiniteEnvironment
+from envs.finite import FiniteEnvironment, certain
 
 NUM_POSITIONS = 13
 START, COIN = 7, 9
@@ -78,15 +78,9 @@ class CoinLine(SizedEnvironment, FiniteEnvironment):
     def state_sizes(self) -> State:
         return State(time=self.max_length, position=NUM_POSITIONS, visits=self.max_length // 2 + 1)
 
-    def noise(self, params: Params) -> tuple[Array, Float[Array, "1"]]:
-        """Nothing happens by chance."""
-        del params
-        return jnp.zeros(1), jnp.ones(1)
-
     def initial(self, params: Params) -> tuple[State, Float[Array, "1"]]:
         del params
-        zero = jnp.zeros(1, jnp.int32)
-        return State(time=zero, position=zero + START, visits=zero), jnp.ones(1)
+        return certain(State(time=0, position=START, visits=0))
 
     def transition(
         self, state: State, action: Array, noise: Array, params: Params
@@ -106,7 +100,3 @@ class CoinLine(SizedEnvironment, FiniteEnvironment):
         length = self.max_length if params is None else params.length
         time = jnp.asarray(state.time / length, jnp.float32)
         return jnp.concatenate([jax.nn.one_hot(state.position, NUM_POSITIONS), time[None]])
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (NUM_POSITIONS + 1,), jnp.float32)

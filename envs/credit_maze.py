@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float
 
 from envs.base import check_probability
-from envs.finite import FiniteEnvironment, bernoulli, independent
+from envs.finite import FiniteEnvironment, bernoulli, certain, independent
 
 TAKE_KEY = 0
 
@@ -114,8 +114,7 @@ class CreditMaze(FiniteEnvironment):
 
     def initial(self, params: Params) -> tuple[State, Float[Array, "1"]]:
         del params
-        zero = jnp.zeros(1, jnp.int32)
-        return State(time=zero, has_key=zero), jnp.ones(1)
+        return certain(State(time=0, has_key=0))
 
     def transition(
         self, state: State, action: Array, noise: tuple[Array, Array], params: Params
@@ -142,10 +141,6 @@ class CreditMaze(FiniteEnvironment):
             seen * (1 - state.has_key),
         )
         return jnp.stack([jnp.asarray(part, jnp.float32) for part in parts])
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (5,), jnp.float32)
 
     def _is_irrelevant(self, time: Array, params: Params) -> Array:
         before = (time - 1) * params.breadth // params.depth

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float
 
 from envs.base import SizedEnvironment
-from envs.finite import FiniteEnvironment, normal
+from envs.finite import FiniteEnvironment, certain, normal
 
 GOOD = 0
 MIN_LENGTH = 1
@@ -97,8 +97,7 @@ class DelayedEffect(SizedEnvironment, FiniteEnvironment):
 
     def initial(self, params: Params) -> tuple[State, Float[Array, "1"]]:
         del params
-        zero = jnp.zeros(1, jnp.int32)
-        return State(time=zero, rewarding=zero), jnp.ones(1)
+        return certain(State(time=0, rewarding=0))
 
     def transition(
         self, state: State, action: Array, noise: Array, params: Params
@@ -117,7 +116,3 @@ class DelayedEffect(SizedEnvironment, FiniteEnvironment):
         first, end = state.time == 0, state.time > length
         parts = [first, ~(first | end), end & (state.rewarding == 1), end & (state.rewarding == 0)]
         return jnp.stack([jnp.asarray(part, jnp.float32) for part in [*parts, state.time / (length + 2)]])
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (5,), jnp.float32)

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float
 
 from envs.base import SizedEnvironment
-from envs.finite import FiniteEnvironment
+from envs.finite import FiniteEnvironment, bernoulli, certain
 
 TAKE_KEY = 0
 OPEN_DOOR = 3
@@ -80,13 +80,11 @@ class DelayedKeyToDoor(SizedEnvironment, FiniteEnvironment):
 
     def noise(self, params: Params) -> tuple[Array, Float[Array, "2"]]:
         """Whether an event happens: 0 or 1."""
-        probability = jnp.asarray(params.event_probability, jnp.float32)
-        return jnp.arange(2, dtype=jnp.int32), jnp.stack([1 - probability, probability])
+        return bernoulli(params.event_probability)
 
     def initial(self, params: Params) -> tuple[State, Float[Array, "1"]]:
         del params
-        zero = jnp.zeros(1, jnp.int32)
-        return State(time=zero, has_key=zero, events=zero, event=zero), jnp.ones(1)
+        return certain(State(time=0, has_key=0, events=0, event=0))
 
     def transition(
         self, state: State, action: Array, noise: Array, params: Params
@@ -111,7 +109,3 @@ class DelayedKeyToDoor(SizedEnvironment, FiniteEnvironment):
         start = state.time == 0
         parts = [start, ~(start | door), door, state.time / settings.length, state.event]
         return jnp.stack([jnp.asarray(part, jnp.float32) for part in parts])
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (5,), jnp.float32)

@@ -8,11 +8,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from gymnax.environments import spaces
 from jaxtyping import Array, Float
 from numpy.polynomial.hermite_e import hermegauss
 
 from envs.base import EpisodicEnvironment
-from jaxcredit.core.mdp import TabularMDP, decisive_states
+from jaxcredit.core.mdp import TabularMDP, decisive_states, outcomes_of
 
 PyTree = Any
 
@@ -22,8 +23,8 @@ MAX_TABLE_ENTRIES = 4_000_000
 class FiniteEnvironment(EpisodicEnvironment):
     """An environment given by two pure functions, `noise` and `transition`.
 
-    Subclasses write the members below that raise `NotImplementedError`, besides `horizon`, `num_actions`,
-    `default_params` and `observation_space`.
+    Subclasses write the members below that raise `NotImplementedError`, besides `horizon`, `num_actions` and
+    `default_params`; `noise` where something is left to chance, `observation_space` where numbers leave [0, 1].
     """
 
     @property
@@ -35,8 +36,12 @@ class FiniteEnvironment(EpisodicEnvironment):
         raise NotImplementedError
 
     def noise(self, params: PyTree) -> tuple[PyTree, Float[Array, "K"]]:
-        """The K values that chance takes at every step, stacked on the leading axis, and their probabilities."""
-        raise NotImplementedError
+        """The K values that chance takes at every step, stacked on the leading axis, and their probabilities.
+
+        By default nothing is left to chance.
+        """
+        del params
+        return certain(jnp.zeros(()))
 
     def sample_noise(self, key: jax.Array, params: PyTree) -> PyTree:
         """Draw what chance takes in one step.  Overridden where it is normal: `noise` is then a quadrature of it."""
@@ -54,6 +59,10 @@ class FiniteEnvironment(EpisodicEnvironment):
 
     def get_obs(self, state: PyTree, params: PyTree | None = None, key: jax.Array | None = None) -> Array:
         raise NotImplementedError
+
+    def observation_space(self, params: PyTree) -> spaces.Box:
+        shape = jax.eval_shape(lambda: self.get_obs(self.decode(jnp.zeros((), jnp.int32)), params)).shape
+        return spaces.Box(0.0, 1.0, shape, jnp.float32)
 
     def step_env(
         self, key: jax.Array, state: PyTree, action: Array, params: PyTree
@@ -94,24 +103,16 @@ class FiniteEnvironment(EpisodicEnvironment):
         """
         values, probability = self.noise(params)
         shape = (self.num_states, self.num_actions, probability.shape[0])
-        seen = jax.eval_shape(lambda: self.get_obs(self.decode(jnp.zeros((), jnp.int32)), params)).size
+        seen = math.prod(self.observation_space(params).shape)
         if max(math.prod(shape), self.num_states * seen) > MAX_TABLE_ENTRIES:
             raise ValueError(
-                f"The table of {self} would hold {' x '.join(map(str, shape))} (states x actions x noise) entries, "
-                f"and observations of {seen} numbers; "
-                f"at most {MAX_TABLE_ENTRIES:,} are enumerated. Choose a smaller static size, or jc.enumerate_mdp, "
-                "which leaves out what cannot be reached."
+                f"The table of {self} would hold {' x '.join(map(str, shape))} (states x actions x noise) entries and "
+                f"observations of {seen} numbers; at most {MAX_TABLE_ENTRIES:,} are enumerated. Choose a smaller "
+                "static size, or jc.enumerate_mdp, which leaves out what cannot be reached."
             )
-
-        def outcome(state: PyTree, action: Array, noise: PyTree) -> tuple[Array, Array, Array]:
-            successor, reward, terminal, _ = self.transition(state, action, noise, params)
-            return self.encode(successor), reward, terminal
-
-        states = self.decode(jnp.arange(self.num_states))
-        actions = jnp.arange(self.num_actions, dtype=jnp.int32)
-        over_noise = jax.vmap(outcome, (None, None, 0))
-        over_actions = jax.vmap(over_noise, (None, 0, None))
-        successor, reward, terminal = jax.vmap(over_actions, (0, None, None))(states, actions, values)
+        codes = jnp.arange(self.num_states, dtype=jnp.int32)
+        successor, reward, terminal = outcomes_of(self, params, values, codes)
+        states = self.decode(codes)
         first_states, first_probability = self.initial(params)
         return TabularMDP(
             initial=jnp.zeros(self.num_states).at[jax.vmap(self.encode)(first_states)].add(first_probability),
@@ -121,9 +122,14 @@ class FiniteEnvironment(EpisodicEnvironment):
             terminal=terminal,
             observation=jax.vmap(lambda state: self.get_obs(state, params))(states),
             horizon=self.horizon,
-            code=jnp.arange(self.num_states, dtype=jnp.int32),
+            code=codes,
             decisive=decisive_states(self, params, values, states),
         )
+
+
+def certain(value: PyTree) -> tuple[PyTree, Float[Array, "1"]]:
+    """A chance with one value only, such as the one first state of an environment: its ints become int32."""
+    return jax.tree.map(lambda x: jnp.asarray(x, jnp.int32 if isinstance(x, int) else None)[None], value), jnp.ones(1)
 
 
 def independent(*factors: tuple[PyTree, Array]) -> tuple[tuple[PyTree, ...], Array]:

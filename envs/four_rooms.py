@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float
 
-from envs.base import SizedEnvironment
+from envs.base import TimeLimitedEnvironment
 from envs.finite import FiniteEnvironment
 from envs.grid import MOVES
 
@@ -114,7 +114,7 @@ class Params:
 
 
 @dataclasses.dataclass(frozen=True)
-class FourRooms(SizedEnvironment, FiniteEnvironment):
+class FourRooms(TimeLimitedEnvironment, FiniteEnvironment):
     """Walk from any cell to the goal, through hallways one cell wide; entering the goal pays 1 and terminates.
 
     104 free cells on a 13 x 13 map, numbered row by row; a move into a wall stays. The start is any cell but the goal,
@@ -166,9 +166,6 @@ class FourRooms(SizedEnvironment, FiniteEnvironment):
     def state_sizes(self) -> State:
         return State(time=1, cell=NUM_CELLS)
 
-    def is_truncated(self, state: State, params: Params) -> Array:
-        return jnp.asarray(state.time >= params.length)
-
     def noise(self, params: Params) -> tuple[Array, Float[Array, "K"]]:
         """0: the move succeeds; then how far the direction turns (slip), or the lot of the step that follows."""
         others = FOLLOWS[self.dynamics].shape[2] - 1
@@ -193,7 +190,3 @@ class FourRooms(SizedEnvironment, FiniteEnvironment):
     def get_obs(self, state: State, params: Params | None = None, key: jax.Array | None = None) -> Float[Array, "104"]:
         del params, key
         return jax.nn.one_hot(state.cell, NUM_CELLS)
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (NUM_CELLS,), jnp.float32)

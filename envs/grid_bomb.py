@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float
 
-from envs.finite import FiniteEnvironment, bernoulli
+from envs.finite import FiniteEnvironment, bernoulli, certain
 from envs.grid import moved
 
 SIZE = 31
@@ -124,10 +124,7 @@ class GridBomb(FiniteEnvironment):
         return bernoulli(params.bomb_probability)
 
     def initial(self, params: Params) -> tuple[State, Float[Array, "1"]]:
-        zero = jnp.zeros(1, jnp.int32)
-        return State(time=zero, row=zero + BOMB_ROW - params.distance, column=zero + BOMB_COLUMN, visited=zero), (
-            jnp.ones(1)
-        )
+        return certain(State(time=0, row=BOMB_ROW - params.distance, column=BOMB_COLUMN, visited=0))
 
     def transition(
         self, state: State, action: Array, noise: Array, params: Params
@@ -150,10 +147,6 @@ class GridBomb(FiniteEnvironment):
         settings: Params = self.default_params if params is None else params
         parts = [state.row / (SIZE - 1), state.column / (SIZE - 1), state.time / _length(settings), state.visited]
         return jnp.stack([jnp.asarray(part, jnp.float32) for part in parts])
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (4,), jnp.float32)
 
 
 def _length(params: Params) -> Any:

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float
 
 from envs.base import SizedEnvironment
-from envs.finite import FiniteEnvironment
+from envs.finite import FiniteEnvironment, certain
 
 MIN_LENGTH = 3
 REFERENCE_LENGTH = 23
@@ -128,8 +128,7 @@ class KeyToDoor(SizedEnvironment, FiniteEnvironment):
 
     def initial(self, params: Params) -> tuple[State, Float[Array, "1"]]:
         del params
-        zero = jnp.zeros(1, jnp.int32)
-        return State(time=zero, keys_held=zero, treasure=zero), jnp.ones(1)
+        return certain(State(time=0, keys_held=0, treasure=0))
 
     def transition(
         self, state: State, action: Array, noise: tuple[Array, Array], params: Params
@@ -158,10 +157,6 @@ class KeyToDoor(SizedEnvironment, FiniteEnvironment):
         position = jnp.asarray(state.time / settings.length, jnp.float32)
         cell = jax.nn.one_hot(self._cell(state, settings), NUM_CELLS)
         return jnp.concatenate([position[None], cell, jax.nn.one_hot(state.keys_held, self.num_keys + 1)])
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (1 + NUM_CELLS + self.num_keys + 1,), jnp.float32)
 
     def _cell(self, state: State, params: Params) -> Array:
         corridor = jnp.asarray(self.layout)[state.time]

@@ -79,11 +79,6 @@ class Probe(FiniteEnvironment):
     def state_sizes(self) -> State:
         return State(time=self.length, sign=2)
 
-    def noise(self, params: Params) -> tuple[Array, Float[Array, "1"]]:
-        """Nothing happens by chance after the reset."""
-        del params
-        return jnp.zeros(1), jnp.ones(1)
-
     def initial(self, params: Params) -> tuple[State, Float[Array, "2"]]:
         del params
         return State(time=jnp.zeros(2, jnp.int32), sign=jnp.arange(2, dtype=jnp.int32)), jnp.full(2, 0.5)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float, Int
 
 from envs.base import SizedEnvironment
@@ -191,10 +191,6 @@ class RoomsDelayed(SizedEnvironment, FiniteEnvironment):
         parts = [state.row / (SIZE - 1), state.column / (SIZE - 1), state.time / length]
         place = jnp.stack([jnp.asarray(part, jnp.float32) for part in parts])
         return jnp.concatenate([place, jax.nn.one_hot(state.room, self.last_room + 1)])
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (3 + self.last_room + 1,), jnp.float32)
 
 
 def _same(a: Int[Array, "2"], b: Int[Array, "2"]) -> Array:

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float
 
 from envs.finite import FiniteEnvironment, bernoulli
@@ -113,7 +113,3 @@ class Shortcut(FiniteEnvironment):
     def get_obs(self, state: State, params: Params | None = None, key: jax.Array | None = None) -> Float[Array, "N"]:
         del params, key
         return jax.nn.one_hot(state.position, self.size - 1)
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (self.size - 1,), jnp.float32)

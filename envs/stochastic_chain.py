@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float
 
-from envs.base import SizedEnvironment
-from envs.finite import FiniteEnvironment, bernoulli
+from envs.base import TimeLimitedEnvironment
+from envs.finite import FiniteEnvironment, bernoulli, certain
 
 MIN_SIZE = 3
 START = 1
@@ -52,7 +52,7 @@ class Params:
 
 
 @dataclasses.dataclass(frozen=True)
-class StochasticChain(SizedEnvironment, FiniteEnvironment):
+class StochasticChain(TimeLimitedEnvironment, FiniteEnvironment):
     """Begin in the second state of a chain; the first one ends the episode, and pays for a visit of the last one.
 
     Action 0 moves left. Action 1 moves right with probability 1/2, else left as well; from the last state both move
@@ -93,17 +93,13 @@ class StochasticChain(SizedEnvironment, FiniteEnvironment):
     def state_sizes(self) -> State:
         return State(time=1, position=self.size, visited=2)
 
-    def is_truncated(self, state: State, params: Params) -> Array:
-        return jnp.asarray(state.time >= params.length)
-
     def noise(self, params: Params) -> tuple[Array, Float[Array, "2"]]:
         """Whether a move to the right succeeds: 0 or 1."""
         return bernoulli(params.right_probability)
 
     def initial(self, params: Params) -> tuple[State, Float[Array, "1"]]:
         del params
-        zero = jnp.zeros(1, jnp.int32)
-        return State(time=zero, position=zero + START, visited=zero), jnp.ones(1)
+        return certain(State(time=0, position=START, visited=0))
 
     def transition(
         self, state: State, action: Array, noise: Array, params: Params
@@ -121,7 +117,3 @@ class StochasticChain(SizedEnvironment, FiniteEnvironment):
         settings: Params = self.default_params if params is None else params
         visited = jnp.asarray(state.visited * settings.visible, jnp.float32)
         return jnp.append(jax.nn.one_hot(state.position, self.size), visited)
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (self.size + 1,), jnp.float32)

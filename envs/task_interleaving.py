@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float
 
-from envs.base import SizedEnvironment
+from envs.base import TimeLimitedEnvironment
 from envs.finite import FiniteEnvironment, independent, uniform
 from jaxcredit.core.mdp import TabularMDP, enumerate_mdp
 
@@ -67,7 +67,7 @@ class Params:
 
 
 @dataclasses.dataclass(frozen=True)
-class TaskInterleaving(SizedEnvironment, FiniteEnvironment):
+class TaskInterleaving(TimeLimitedEnvironment, FiniteEnvironment):
     """Five contexts, of which at most three are open: each is asked, and later answered, in the order of chance.
 
     Query room: two objects, one of them rewarded in this context, on sides drawn at random. Action 0 chooses the left,
@@ -110,9 +110,6 @@ class TaskInterleaving(SizedEnvironment, FiniteEnvironment):
         """Kinds of objects `[5, 4]` per context: two rewarded ones, then two unrewarded ones."""
         kinds = np.tile(np.arange(NUM_OBJECTS, dtype=np.int32), (NUM_CONTEXTS, 1))
         return np.random.default_rng(2020).permuted(kinds, axis=1)
-
-    def is_truncated(self, state: State, params: Params) -> Array:
-        return jnp.asarray(state.time >= params.length)
 
     def noise(self, params: Params) -> tuple[tuple[Array, Array, Array], Float[Array, "K"]]:
         """The lot that picks the next room, the variant of its query, and whether the agent dies (0 or 1)."""
@@ -188,10 +185,6 @@ class TaskInterleaving(SizedEnvironment, FiniteEnvironment):
             status == OPEN_WITH_KEY,
         )
         return jnp.concatenate([jnp.asarray(part, jnp.float32) for part in parts])
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (3 * NUM_CONTEXTS + 1 + 2 * NUM_OBJECTS,), jnp.float32)
 
 
 def _digits(status: Array) -> Array:

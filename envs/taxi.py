@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float
 
-from envs.base import SizedEnvironment
+from envs.base import TimeLimitedEnvironment
 from envs.finite import FiniteEnvironment
 
 SIZE = 5
@@ -80,7 +80,7 @@ class Params:
 
 
 @dataclasses.dataclass(frozen=True)
-class Taxi(SizedEnvironment, FiniteEnvironment):
+class Taxi(TimeLimitedEnvironment, FiniteEnvironment):
     """Drive to the passenger, who waits at one of four landmarks, pick them up and put them down at another one.
 
     The grid is 5 x 5 with walls; landmarks R (0, 0), G (0, 4), Y (4, 0), B (4, 3). A move into a wall stays. The taxi
@@ -122,9 +122,6 @@ class Taxi(SizedEnvironment, FiniteEnvironment):
     @property
     def state_sizes(self) -> State:
         return State(time=1, row=SIZE, column=SIZE, passenger=NUM_LANDMARKS + 1, destination=NUM_LANDMARKS)
-
-    def is_truncated(self, state: State, params: Params) -> Array:
-        return jnp.asarray(state.time >= params.length)
 
     def noise(self, params: Params) -> tuple[Array, Float[Array, "3"]]:
         """Where a move goes: 0 forward, 1 and 2 to the sides."""
@@ -170,7 +167,3 @@ class Taxi(SizedEnvironment, FiniteEnvironment):
         kinds = [(state.row, SIZE), (state.column, SIZE)]
         kinds += [(state.passenger, NUM_LANDMARKS + 1), (state.destination, NUM_LANDMARKS)]
         return jnp.concatenate([jax.nn.one_hot(kind, number) for kind, number in kinds])
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (2 * SIZE + 2 * NUM_LANDMARKS + 1,), jnp.float32)

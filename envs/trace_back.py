@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float
 
 from envs.base import SizedEnvironment
-from envs.finite import FiniteEnvironment, uniform
+from envs.finite import FiniteEnvironment, certain, uniform
 from envs.grid import RIGHT, moved
 
 SIZE = 15
@@ -89,8 +89,7 @@ class TraceBack(SizedEnvironment, FiniteEnvironment):
 
     def initial(self, params: Params) -> tuple[State, Float[Array, "1"]]:
         del params
-        zero = jnp.zeros(1, jnp.int32)
-        return State(time=zero, row=zero + START, column=zero + START, traced=zero), jnp.ones(1)
+        return certain(State(time=0, row=START, column=START, traced=0))
 
     def transition(
         self, state: State, action: Array, noise: Array, params: Params
@@ -109,7 +108,3 @@ class TraceBack(SizedEnvironment, FiniteEnvironment):
         length = self.max_length if params is None else params.length
         parts = [state.row / (SIZE - 1), state.column / (SIZE - 1), state.time / length]
         return jnp.stack([jnp.asarray(part, jnp.float32) for part in parts])
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (3,), jnp.float32)

@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
-from gymnax.environments import environment, spaces
+from gymnax.environments import environment
 from jaxtyping import Array, Float, Int
 
-from envs.finite import FiniteEnvironment
+from envs.finite import FiniteEnvironment, certain
 
 NUM_REWARDS = 5
 LOWEST_REWARD = -2
@@ -94,15 +94,9 @@ class Tree(FiniteEnvironment):
     def state_sizes(self) -> State:
         return State(time=1, node=sum(self.nodes[:-1]))
 
-    def noise(self, params: Params) -> tuple[Array, Float[Array, "1"]]:
-        """Nothing happens by chance."""
-        del params
-        return jnp.zeros(1), jnp.ones(1)
-
     def initial(self, params: Params) -> tuple[State, Float[Array, "1"]]:
         del params
-        zero = jnp.zeros(1, jnp.int32)
-        return State(time=zero, node=zero), jnp.ones(1)
+        return certain(State(time=0, node=0))
 
     def transition(
         self, state: State, action: Array, noise: Array, params: Params
@@ -138,10 +132,6 @@ class Tree(FiniteEnvironment):
     def get_obs(self, state: State, params: Params | None = None, key: jax.Array | None = None) -> Float[Array, "S"]:
         del params, key
         return jax.nn.one_hot(state.node, self.num_states)
-
-    def observation_space(self, params: Params) -> spaces.Box:
-        del params
-        return spaces.Box(0.0, 1.0, (self.num_states,), jnp.float32)
 
 
 def _outcome(node: Array, action: Array, params: Params) -> Array:

@@ -95,11 +95,11 @@ QUICK = Map(
     settings={"depth": (4, 16, 32), "breadth": (0, 4, 16), "density": (1.0, 0.3)},
     noise=1.0,
     learning_rates=(3e-3,),
-    episodes=640,
-    seeds=4,
-    fit_episodes=256,
+    episodes=480,
+    seeds=3,
+    fit_episodes=128,
     episodes_judged=64,
-    repeats=4,
+    repeats=3,
     one_program=True,
 )
 
@@ -144,9 +144,9 @@ def chosen_rate(method: str, plan: Map) -> float:
     """The learning rate with the most treasure over training in the middle cell, on seeds that are not judged."""
     if len(plan.learning_rates) == 1:
         return plan.learning_rates[0]
-    centre = dict(zip(KNOBS, plan.centre, strict=True))
-    agent = agent_of(method, plan.centre[0], plan.noise)
-    agent = agent.replace(env_params=agent.env_params.replace(breadth=jnp.asarray(centre["breadth"], jnp.int32)))
+    depth, breadth, _ = plan.centre
+    agent = agent_of(method, depth, plan.noise)
+    agent = jc.replace_at(agent, "env_params.breadth", jnp.asarray(breadth, jnp.int32))
     frame = jc.sweep(
         agent, {"learning_rate": list(plan.learning_rates)}, keys(1_000, plan.seeds), summary="mean",
         num_iterations=plan.episodes // agent.num_envs,

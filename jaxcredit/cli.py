@@ -45,6 +45,7 @@ from jaxcredit.training.logging import (
     finite_interval,
     print_table,
     read_metrics,
+    require_possible,
     show_interval,
     spinner,
 )
@@ -375,8 +376,7 @@ def fidelity(
     if any(split_credit(credit)[1] for credit in credits):
         raise ValueError("fidelity judges credit under a table of probabilities, not under a network: leave out +gru.")
     if directory is not None:
-        if any(path.is_file() for path in (directory, *directory.parents)):
-            raise ValueError(f"--directory {directory} is a file, or lies below one; name a folder.")
+        require_possible(directory)
         directory.mkdir(parents=True, exist_ok=True)
     task, params = envs.make(env, **_pairs(env_params))
     estimators = {credit: with_discount(load_estimator(credit), gamma) for credit in credits}

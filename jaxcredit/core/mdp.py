@@ -100,7 +100,7 @@ def enumerate_mdp(env: Any, params: Any) -> TabularMDP:
     first_states, first_chance = jax.tree.map(np.asarray, env.initial(params))
     first = np.asarray(jax.vmap(env.encode)(first_states))
     per_state = env.num_actions * len(chance)
-    outcomes = jax.jit(lambda codes: _outcomes(env, params, noise, codes))
+    outcomes = jax.jit(lambda codes: outcomes_of(env, params, noise, codes))
     chunk = max(1, CHUNK // per_state)
     known, parts = np.unique(first[first_chance > 0]), []
     frontier = known
@@ -121,8 +121,8 @@ def enumerate_mdp(env: Any, params: Any) -> TabularMDP:
         known = np.union1d(known, frontier)
     initial = np.zeros(len(known), first_chance.dtype)
     np.add.at(initial, np.searchsorted(known, first), np.where(first_chance > 0, first_chance, 0))
-    outcomes_of = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return _table(env, params, known, initial, outcomes_of)
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return _table(env, params, known, initial, columns)
 
 
 def decisive_states(env: Any, params: Any, noise: Any, states: Any) -> Bool[Array, "S"] | None:
@@ -137,8 +137,8 @@ def decisive_states(env: Any, params: Any, noise: Any, states: Any) -> Bool[Arra
     return jax.vmap(lambda state: info(state)["decisive"])(states)
 
 
-def _outcomes(env: Any, params: Any, noise: Any, codes: Array) -> tuple[Array, Array, Array]:
-    """Successor, reward and terminal `[N, A, K]` of N states."""
+def outcomes_of(env: Any, params: Any, noise: Any, codes: Array) -> tuple[Array, Array, Array]:
+    """What follows N states: code of the successor, reward and terminal, `[N, A, K]`."""
 
     def outcome(code: Array, action: Array, value: Any) -> tuple[Array, Array, Array]:
         successor, reward, terminal, _ = env.transition(env.decode(code), action, value, params)

@@ -30,43 +30,42 @@ def tabular_episodes(
     """
 
     def step(carry: tuple[Any, Array, Array], inputs: tuple[Array, Array]) -> Any:
-        env_state, alive, first = carry
+        env_state, state, alive = carry
         key, is_last = inputs
         action_key, step_key = jax.random.split(key)
-        state = mdp.row(env.encode(env_state))
         action = _choose(action_key, policy[state])
         _, following, reward, terminated, info = env.step_env(step_key, env_state, action, params)
         truncated = (env.is_truncated(following, params) | is_last) & ~terminated
         next_state = jnp.where(terminated, state, mdp.row(env.encode(following)))
-        log_policy = jnp.log(policy[state])
-        transition = Trajectory(
-            observation=mdp.observation[state],
-            action=action,
-            reward=jnp.where(alive, reward, 0),
-            terminated=terminated,
-            truncated=truncated,
-            first=first,
-            mask=alive,
-            behaviour_log_prob=log_policy[action],
-            next_observation=mdp.observation[next_state],
-            log_prob=log_policy[action],
-            logits=log_policy,
-            extras={
-                "state": state,
-                "next_state": next_state,
-                "decisive": jnp.asarray(info.get("decisive", False), bool),
-            },
-        )
-        return (following, alive & ~(terminated | truncated), jnp.zeros((), bool)), transition
+        decisive = jnp.asarray(info.get("decisive", False), bool)
+        record = state, next_state, action, jnp.where(alive, reward, 0), terminated, truncated, alive, decisive
+        return (following, next_state, alive & ~(terminated | truncated)), record
 
-    def episode(key: jax.Array) -> Trajectory:
+    def episode(key: jax.Array) -> tuple[Array, ...]:
         reset_key, steps_key = jax.random.split(key)
         _, env_state = env.reset_env(reset_key, params)
         is_last = jnp.arange(mdp.horizon) == mdp.horizon - 1
-        start = (env_state, jnp.ones((), bool), jnp.ones((), bool))
+        start = (env_state, mdp.row(env.encode(env_state)), jnp.ones((), bool))
         return jax.lax.scan(step, start, (jax.random.split(steps_key, mdp.horizon), is_last))[1]
 
-    return jax.vmap(episode, out_axes=1)(jax.random.split(key, number))
+    played = jax.vmap(episode, out_axes=1)(jax.random.split(key, number))
+    state, next_state, action, reward, terminated, truncated, mask, decisive = played
+    log_policy = jnp.log(policy)
+    log_prob = log_policy[state, action]
+    return Trajectory(
+        observation=mdp.observation[state],
+        action=action,
+        reward=reward,
+        terminated=terminated,
+        truncated=truncated,
+        first=jnp.broadcast_to(jnp.arange(mdp.horizon)[:, None] == 0, mask.shape),
+        mask=mask,
+        behaviour_log_prob=log_prob,
+        next_observation=mdp.observation[next_state],
+        log_prob=log_prob,
+        logits=log_policy[state],
+        extras={"state": state, "next_state": next_state, "decisive": decisive},
+    )
 
 
 def _choose(key: jax.Array, probability: Float[Array, "A"]) -> Array:

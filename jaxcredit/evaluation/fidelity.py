@@ -149,9 +149,9 @@ def fidelity(
             raise ValueError(f"{name}={number!r} is not allowed; give a whole number of at least {least}.")
     mdp = env.mdp(params)
     _check_policy(mdp, policy)
-    limited = may_outlast(mdp, policy)
-    if limited and hasattr(params, "length"):
-        mdp = mdp.replace(horizon=min(mdp.horizon, int(params.length)))
+    limited = hasattr(env, "time_limit")
+    if limited:
+        mdp = mdp.replace(horizon=int(env.time_limit(params)))
     exact = known(mdp, policy, gamma, limited=limited)
     if not np.isfinite(exact.value).all():
         raise ValueError(
@@ -186,22 +186,12 @@ def known(
     The gradient is  d(s) pi(a|s) A(s, a)  over the visits within the horizon.  `limited`: the horizon is a time limit
     that the state does not show; values are then those without it, from which a truncated episode bootstraps.
     """
-    policy = _uniform(mdp) if policy is None else jnp.asarray(policy, mdp.reward.dtype)
+    policy = jnp.asarray(1 / mdp.num_actions if policy is None else policy, mdp.reward.dtype)
+    policy = jnp.broadcast_to(policy, (mdp.num_states, mdp.num_actions))
     value = stationary_values(mdp, policy, gamma) if limited else policy_values(mdp, policy, gamma)
     action_value = action_values(mdp, value, gamma)
     gradient = visits(mdp, policy, gamma)[:, None] * policy * (action_value - value[:, None])
     return Exact(policy, value, action_value, gradient)
-
-
-def may_outlast(mdp: TabularMDP, policy: Float[Array, "S A"] | None = None) -> bool:
-    """Whether episodes under the policy may go on at the horizon, so that a time limit cuts them."""
-    policy = _uniform(mdp) if policy is None else jnp.asarray(policy, mdp.reward.dtype)
-    longer = visits(mdp.replace(horizon=mdp.horizon + 1), policy)
-    return bool((longer - visits(mdp, policy)).sum() > 1e-6 * longer.sum())
-
-
-def _uniform(mdp: TabularMDP) -> Array:
-    return jnp.full((mdp.num_states, mdp.num_actions), 1 / mdp.num_actions, mdp.reward.dtype)
 
 
 def _name(env: Any) -> str:

@@ -337,6 +337,7 @@ def _legend_below(figure: Figure, colours: Mapping[str, str]) -> None:
 
 
 def write_cells(axes: Axes, grid: np.ndarray, image: Any, texts: Sequence[Sequence[str]]) -> None:
+    """Write a text into every cell of a heat map, in a colour that can be read on it; "nan" stays empty."""
     for (row, column), value in np.ndenumerate(grid):
         dark = not np.isnan(value) and image.norm(value) < 0.55
         cell = texts[int(row)][int(column)]

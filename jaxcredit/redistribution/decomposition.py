@@ -19,7 +19,7 @@ from jaxcredit.core.fields import INFINITY, static, whole, within
 from jaxcredit.core.statistics import RunningMoments
 from jaxcredit.core.trajectory import Trajectory, episode_returns
 from jaxcredit.networks.mlp import MLP
-from jaxcredit.redistribution.replay import EpisodeReplay, step_features
+from jaxcredit.redistribution.replay import EpisodeReplay, fit, step_features
 
 
 def decomposition_loss(
@@ -57,8 +57,8 @@ def decomposition_loss(
 def choose_steps(key: jax.Array, mask: Bool[Array, "T"], number: int) -> Bool[Array, "T"]:
     """Mark `number` random steps of an episode, drawn without replacement; all of a shorter episode."""
     draw = jnp.where(mask, jax.random.uniform(key, mask.shape), -1)
-    rank = jnp.argsort(jnp.argsort(-draw))
-    return mask & (rank < number)
+    least = jax.lax.top_k(draw, min(number, mask.size))[0][-1]
+    return mask & (draw >= least)
 
 
 @struct.dataclass
@@ -130,19 +130,14 @@ class RewardDecomposition(CreditEstimator):
         mean_reward = total / jnp.maximum(mask.sum(axis=0), 1)
         rewards = state.rewards.update(mean_reward, mask.any(axis=0))
         replay = state.replay.add(step_features(trajectory, "RewardDecomposition"), mask, mean_reward)
-        optimizer = self._optimizer()
 
-        def fit(learner: tuple[Any, Any], key: jax.Array) -> tuple[tuple[Any, Any], jax.Array]:
-            params, opt_state = learner
+        def loss(params: Any, key: jax.Array) -> jax.Array:
             episode_key, step_key = jax.random.split(key)
             features, mask, mean_reward = replay.sample(episode_key, self.fit_batch)
-            target = (mean_reward - rewards.mean) / rewards.std
-            value, gradient = jax.value_and_grad(self._loss)(params, step_key, features, mask, target)
-            updates, opt_state = optimizer.update(gradient, opt_state, params)
-            return (optax.apply_updates(params, updates), opt_state), value
+            return self._loss(params, step_key, features, mask, (mean_reward - rewards.mean) / rewards.std)
 
-        learner, losses = jax.lax.scan(fit, (state.params, state.opt_state), jax.random.split(key, self.fits))
-        return DecompositionState(*learner, replay, rewards), {"loss": losses.mean()}
+        learner, value = fit(loss, self._optimizer(), (state.params, state.opt_state), key, self.fits)
+        return DecompositionState(*learner, replay, rewards), {"loss": value}
 
     def assign(
         self, key: jax.Array, state: DecompositionState, trajectory: Trajectory, *, context: Context | None = None

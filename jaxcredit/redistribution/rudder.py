@@ -19,7 +19,7 @@ from jaxcredit.core.fields import INFINITY, choice, static, whole, within
 from jaxcredit.core.statistics import RunningMoments
 from jaxcredit.core.trajectory import Trajectory, episode_returns, masked_mean
 from jaxcredit.networks.reduced_lstm import GATES, Gate, ReturnPredictor
-from jaxcredit.redistribution.replay import EpisodeReplay, step_features
+from jaxcredit.redistribution.replay import EpisodeReplay, fit, step_features
 
 Residual = Literal["end", "spread"]
 RESIDUALS = ("end", "spread")
@@ -181,24 +181,16 @@ class RUDDER(CreditEstimator):
         features = self.features(trajectory, returns.std)
         quality = self._quality(state, features, trajectory.mask, episode_return)
         replay = state.replay.add(features, trajectory.mask, episode_return)
-        optimizer = self._optimizer()
 
-        def fit(learner: tuple[Any, Any], key: jax.Array) -> tuple[tuple[Any, Any], jax.Array]:
-            params, opt_state = learner
+        def loss(params: Any, key: jax.Array) -> jax.Array:
             features, mask, episode_return = replay.sample(key, self.fit_batch)
             target = (episode_return - returns.mean) / returns.std
+            prediction = self._standard_prediction(params, features, mask)
+            return return_loss(prediction, target, mask, continuous_weight=self.continuous_weight)
 
-            def loss(params: Any) -> jax.Array:
-                prediction = self._standard_prediction(params, features, mask)
-                return return_loss(prediction, target, mask, continuous_weight=self.continuous_weight)
-
-            value, gradient = jax.value_and_grad(loss)(params)
-            updates, opt_state = optimizer.update(gradient, opt_state, params)
-            return (optax.apply_updates(params, updates), opt_state), value
-
-        learner, losses = jax.lax.scan(fit, (state.params, state.opt_state), jax.random.split(key, self.fits))
+        learner, value = fit(loss, self._optimizer(), (state.params, state.opt_state), key, self.fits)
         state = RUDDERState(*learner, replay, returns, 0.9 * state.quality + 0.1 * quality)
-        return state, {"loss": losses.mean(), "quality": quality}
+        return state, {"loss": value, "quality": quality}
 
     def assign(
         self, key: jax.Array, state: RUDDERState, trajectory: Trajectory, *, context: Context | None = None

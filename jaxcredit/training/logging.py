@@ -249,7 +249,7 @@ def write_whole(path: Path, text: str) -> None:
 def require_free(directory: str | Path) -> Path:
     """Raise a ValueError if the directory already holds a run."""
     directory = Path(directory)
-    _require_possible(directory)
+    require_possible(directory)
     if (directory / CONFIG).exists():
         raise ValueError(
             f"{directory} already holds a run ({CONFIG}): choose another directory, delete this one, or go on with it "
@@ -259,7 +259,7 @@ def require_free(directory: str | Path) -> Path:
     return directory
 
 
-def _require_possible(directory: Path) -> None:
+def require_possible(directory: Path) -> None:
     """Raise a ValueError if the directory is a file or lies below one."""
     for path in (directory, *directory.parents):
         if path.exists() and not path.is_dir():
@@ -279,7 +279,7 @@ def _require_nothing_saved(directory: Path) -> None:
 
 def require_same(directory: Path, config: dict[str, Any]) -> bool:
     """Whether the directory holds a run; raise a ValueError if it is one of other settings, and say which differ."""
-    _require_possible(directory)
+    require_possible(directory)
     path = directory / CONFIG
     if not path.exists():
         _require_nothing_saved(directory)

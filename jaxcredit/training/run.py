@@ -264,9 +264,8 @@ class _Training:
         if record is not None:
             record.save(points, state)
         evaluation = {}
-        complete = (
-            len(points) == self.chunks
-        )  # its summary has the evaluation, also if it is stopped while it is resumed
+        # a complete run has its evaluation in the summary, also if it is stopped while it is resumed
+        complete = len(points) == self.chunks
         if programs.evaluate is not None and (complete or not self.interrupted.is_set()):
             evaluation = jax.device_get(programs.evaluate(state, keys))
         frame = pd.concat(points, ignore_index=True)
