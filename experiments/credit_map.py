@@ -95,11 +95,11 @@ QUICK = Map(
     settings={"depth": (4, 16, 32), "breadth": (0, 4, 16), "density": (1.0, 0.3)},
     noise=1.0,
     learning_rates=(3e-3,),
-    episodes=480,
+    episodes=400,
     seeds=3,
     fit_episodes=128,
     episodes_judged=64,
-    repeats=3,
+    repeats=2,
     one_program=True,
 )
 
@@ -219,6 +219,7 @@ def main(quick: bool = False, methods: tuple[str, ...] = tuple(ESTIMATORS), dire
                 flush=True,
             )
             write(pd.DataFrame(rows), plan, directory, passed)
+    draw(pd.DataFrame(rows), plan, directory)
 
 
 def measure(method: str, plan: Map) -> list[dict[str, Any]]:
@@ -236,24 +237,27 @@ def measure(method: str, plan: Map) -> list[dict[str, Any]]:
 
 
 def write(table: pd.DataFrame, plan: Map, directory: Path, seconds: float) -> None:
-    """Tables and figure of the methods measured so far."""
-    methods = list(table["method"].unique())
+    """Tables of the methods measured so far."""
     table.to_csv(directory / "cells.csv", index=False, float_format="%.4g")
     scored = scores(table, plan)
     scored.to_csv(directory / "scores.csv", index=False, float_format="%.3g")
     about = {"seconds": round(seconds), "seeds": plan.seeds, "episodes": plan.episodes, **provenance()}
     (directory / "about.json").write_text(json.dumps(about, indent=2) + "\n")
+    columns = [name for name in scored.columns if name != "method"]
+    cells = [(row["method"], *(f"{row[name]:.2f}" for name in columns)) for row in scored.to_dict("records")]
+    print_table("Scores from 0 to 1", cells, ["method", *columns])
+
+
+def draw(table: pd.DataFrame, plan: Map, directory: Path) -> None:
+    """The figure: a row per method, a panel per knob."""
     panels = {
         knob: (settings, np.stack([panel(frame, knob, plan) for _, frame in table.groupby("method", sort=False)]))
         for knob, settings in plan.settings.items()
     }
     credit_map_picture(
-        panels, methods, directory / "map.png", low=CHANCE, label="fraction of the optimal return",
+        panels, list(table["method"].unique()), directory / "map.png", low=CHANCE, label="fraction of the optimal return",
         title=f"Who learns the decision that counts?  PPO after {plan.episodes:,} episodes, {plan.seeds} seeds",
     )  # fmt: skip
-    columns = [name for name in scored.columns if name != "method"]
-    cells = [(row["method"], *(f"{row[name]:.2f}" for name in columns)) for row in scored.to_dict("records")]
-    print_table("Scores from 0 to 1", cells, ["method", *columns])
 
 
 if __name__ == "__main__":
