@@ -204,6 +204,7 @@ def train(
     credit: str = "gae",
     total_steps: int = 100_000,
     resume: bool = False,
+    num_points: int = 128,
     checkpoint_seconds: float = 60.0,
     memory_limit: float | None = None,
     wandb: str | None = None,
@@ -218,6 +219,7 @@ def train(
       credit: NAME, NAME+gru or module:object.
       total_steps: environment steps per seed.
       resume: go on with the run in --directory, if there is one; give the same settings again.
+      num_points: points of the curves, at the end of which a run can be saved or stopped.
       checkpoint_seconds: time between checkpoints (written only with --directory); inf writes none.
       memory_limit: GiB per device; seeds that need more are trained in batches.
       wandb: a project of Weights & Biases to report to (needs the extra wandb).
@@ -235,6 +237,7 @@ def train(
         total_steps,
         directory=setup.directory,
         resume=resume,
+        num_points=num_points,
         eval_episodes=setup.eval_episodes,
         checkpoint_seconds=checkpoint_seconds,
         memory_limit=memory_limit,
