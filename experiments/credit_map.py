@@ -2,6 +2,7 @@
 
     python -m experiments.credit_map --quick     a small map in 3 minutes on 2 cores, written to runs/credit_map
     python -m experiments.credit_map             the whole map, written to experiments/results/credit_map
+    python -m experiments.credit_map --methods rd rrd     measures these anew; other rows of the same map stay
 
 `CreditMaze` pays a decision `depth` steps later, with `breadth` irrelevant decisions between, with probability
 `density`.  Every estimator of `jaxcredit list` trains PPO in every cell, many seeds at once; each has its learning rate
@@ -15,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -206,13 +207,14 @@ def main(quick: bool = False, methods: tuple[str, ...] = tuple(ESTIMATORS), dire
 
     Args:
       quick: a small map in minutes.
-      methods: estimators; by default all of `jaxcredit list`.
+      methods: estimators to measure; by default all of `jaxcredit list`.
       directory: where to write.
     """
     plan = QUICK if quick else FULL
     directory = directory or Path("runs/credit_map" if quick else "experiments/results/credit_map")
     directory.mkdir(parents=True, exist_ok=True)
-    began, rows = time.perf_counter(), []
+    rows, spent = earlier(directory, methods, plan)
+    began = time.perf_counter()
     # two methods at a time: while one compiles on one core, another computes
     with ThreadPoolExecutor(2) as pool:
         for i, measured in enumerate(pool.map(partial(measure, plan=plan), methods)):
@@ -223,8 +225,27 @@ def main(quick: bool = False, methods: tuple[str, ...] = tuple(ESTIMATORS), dire
                 f"{methods[i]}: {i + 1} of {len(methods)} methods after {passed:.0f} s, about {left:.0f} s left",
                 flush=True,
             )
-            write(pd.DataFrame(rows), plan, directory, passed)
-    draw(pd.DataFrame(rows), plan, directory)
+            write(in_order(rows), plan, directory, spent + passed)
+    draw(in_order(rows), plan, directory)
+
+
+def earlier(directory: Path, methods: tuple[str, ...], plan: Map) -> tuple[list[dict[str, Any]], float]:
+    """Rows of other methods that the directory holds of the same map, and the seconds that they took."""
+    about = json.loads((directory / "about.json").read_text()) if (directory / "about.json").exists() else {}
+    if about.get("plan") != described(plan):
+        return [], 0.0
+    known = pd.read_csv(directory / "cells.csv")
+    return known[~known["method"].isin(methods)].to_dict("records"), about["seconds"]  # type: ignore[return-value]
+
+
+def described(plan: Map) -> Any:
+    """A plan as JSON gives it back."""
+    return json.loads(json.dumps(asdict(plan)))
+
+
+def in_order(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """The rows in the order of `jaxcredit list`."""
+    return pd.DataFrame(sorted(rows, key=lambda row: list(ESTIMATORS).index(row["method"])))
 
 
 def measure(method: str, plan: Map) -> list[dict[str, Any]]:
@@ -246,7 +267,7 @@ def write(table: pd.DataFrame, plan: Map, directory: Path, seconds: float) -> No
     table.to_csv(directory / "cells.csv", index=False, float_format="%.4g")
     scored = scores(table, plan)
     scored.to_csv(directory / "scores.csv", index=False, float_format="%.3g")
-    about = {"seconds": round(seconds), "seeds": plan.seeds, "episodes": plan.episodes, **provenance()}
+    about = {"seconds": round(seconds), "plan": described(plan), **provenance()}
     (directory / "about.json").write_text(json.dumps(about, indent=2) + "\n")
     columns = [name for name in scored.columns if name != "method"]
     cells = [(row["method"], *(f"{row[name]:.2f}" for name in columns)) for row in scored.to_dict("records")]

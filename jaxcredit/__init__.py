@@ -15,9 +15,15 @@ from jaxcredit.core.trajectory import Trajectory
 from jaxcredit.evaluation.fidelity import Fidelity, fidelity, fidelity_table
 from jaxcredit.hindsight.cocoa import contribution_credit, decision_credit
 from jaxcredit.networks.policy import Policy
+from jaxcredit.redistribution.contribution import (
+    complete_return,
+    integrated_gradients,
+    lrp_lstm,
+    redistribute_differences,
+)
 from jaxcredit.redistribution.decomposition import RewardDecomposition, choose_steps, decomposition_loss
 from jaxcredit.redistribution.ircr import IRCR, ircr_reward
-from jaxcredit.redistribution.rudder import RUDDER, redistribute_differences, return_loss
+from jaxcredit.redistribution.rudder import RUDDER, auxiliary_targets, return_loss
 from jaxcredit.redistribution.shaping import look_back_reward, shaping_reward
 from jaxcredit.time_centric.action_values import n_step_expected_sarsa, n_step_q_learning, n_step_sarsa
 from jaxcredit.time_centric.control_variates import trajectory_control_variate
@@ -73,10 +79,12 @@ __all__ = [
     "VTrace",
     "advance",
     "as_arrays",
+    "auxiliary_targets",
     "backward_recurrence",
     "chain",
     "choose_steps",
     "compare",
+    "complete_return",
     "contribution_credit",
     "credit_trace",
     "decision_credit",
@@ -90,12 +98,14 @@ __all__ = [
     "forward_recurrence",
     "gae",
     "init_trace",
+    "integrated_gradients",
     "ircr_reward",
     "join_processes",
     "lambda_returns",
     "leaf_paths",
     "load_policy",
     "look_back_reward",
+    "lrp_lstm",
     "mark_trace",
     "n_step_expected_sarsa",
     "n_step_q_learning",

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxcredit.core.linear import solve
 from jaxcredit.core.mdp import TabularMDP
-from jaxcredit.redistribution.rudder import redistribute_differences
+from jaxcredit.redistribution.contribution import redistribute_differences
 
 
 def action_values(mdp: TabularMDP, value: Float[Array, "S"], gamma: ArrayLike = 1.0) -> Float[Array, "S A"]:

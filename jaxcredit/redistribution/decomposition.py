@@ -19,7 +19,7 @@ from jaxcredit.core.fields import INFINITY, static, whole, within
 from jaxcredit.core.statistics import RunningMoments
 from jaxcredit.core.trajectory import Trajectory, episode_returns
 from jaxcredit.networks.mlp import MLP
-from jaxcredit.redistribution.replay import EpisodeReplay, fit, step_features
+from jaxcredit.redistribution.replay import EpisodeReplay, Episodes, fit, step_features
 
 
 def decomposition_loss(
@@ -126,15 +126,15 @@ class RewardDecomposition(CreditEstimator):
         del context
         trajectory = jax.lax.stop_gradient(trajectory)
         mask = trajectory.mask
-        total = episode_returns(trajectory.reward, mask).astype(jnp.float32)
-        mean_reward = total / jnp.maximum(mask.sum(axis=0), 1)
-        rewards = state.rewards.update(mean_reward, mask.any(axis=0))
-        replay = state.replay.add(step_features(trajectory, "RewardDecomposition"), mask, mean_reward)
+        rewards = state.rewards.update(_mean_reward(trajectory.reward, mask), mask.any(axis=0))
+        features = step_features(trajectory, "RewardDecomposition")
+        replay = state.replay.add(Episodes.of(features, mask, trajectory.reward))
 
         def loss(params: Any, key: jax.Array) -> jax.Array:
             episode_key, step_key = jax.random.split(key)
-            features, mask, mean_reward = replay.sample(episode_key, self.fit_batch)
-            return self._loss(params, step_key, features, mask, (mean_reward - rewards.mean) / rewards.std)
+            features, mask, reward = replay.sample(episode_key, self.fit_batch).time_major
+            target = (_mean_reward(reward, mask) - rewards.mean) / rewards.std
+            return self._loss(params, step_key, features, mask, target)
 
         learner, value = fit(loss, self._optimizer(), (state.params, state.opt_state), key, self.fits)
         return DecompositionState(*learner, replay, rewards), {"loss": value}
@@ -163,3 +163,8 @@ class RewardDecomposition(CreditEstimator):
 
     def _optimizer(self) -> optax.GradientTransformation:
         return optax.adam(self.learning_rate)
+
+
+def _mean_reward(reward: jax.Array, mask: jax.Array) -> jax.Array:
+    """R / L of each episode, `[T, B] -> [B]`."""
+    return episode_returns(reward, mask).astype(jnp.float32) / jnp.maximum(mask.sum(axis=0), 1)

@@ -6,6 +6,7 @@ Decomposition for Delayed Rewards", arXiv:1806.07857.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -17,52 +18,24 @@ from jaxtyping import Array, Bool, Float
 from jaxcredit.core.estimator import Context, CreditEstimator, Metrics
 from jaxcredit.core.fields import INFINITY, choice, static, whole, within
 from jaxcredit.core.statistics import RunningMoments
-from jaxcredit.core.trajectory import Trajectory, episode_returns, masked_mean
-from jaxcredit.networks.reduced_lstm import GATES, Gate, ReturnPredictor
-from jaxcredit.redistribution.replay import EpisodeReplay, fit, step_features
+from jaxcredit.core.trajectory import Trajectory, episode_returns, masked_mean, over_columns
+from jaxcredit.networks.mlp import flatten_observation
+from jaxcredit.networks.reduced_lstm import GATES, Gate, Prediction, ReturnPredictor
+from jaxcredit.redistribution.contribution import (
+    RESIDUALS,
+    Attribution,
+    Residual,
+    complete_return,
+    integrated_gradients,
+)
+from jaxcredit.redistribution.replay import EpisodeReplay, Episodes, LessonsBuffer, fit, step_features
 
-Residual = Literal["end", "spread"]
-RESIDUALS = ("end", "spread")
-
-
-def redistribute_differences(
-    prediction: Float[Array, "T"],
-    episode_return: Float[Array, ""],
-    mask: Bool[Array, "T"],
-    *,
-    residual: Residual = "end",
-    baseline: float | Float[Array, ""] = 0.0,
-) -> Float[Array, "T"]:
-    """Pay each step the change it caused in the predicted return, and hand out what the prediction missed.
-
-    R_t = g_t - g_{t-1},  g_{-1} = baseline;  then  episode_return - sum_t R_t  goes to the last step or to all equally.
-
-    Args:
-      prediction: g_t, the return predicted after action t, in reward units; padded steps may hold anything.
-      episode_return: undiscounted return of the episode, in reward units.
-      mask: True on the episode's own steps, which come first; padded steps get exactly 0.
-      residual: "end" adds the missing part to the last step, "spread" an equal part to every step.
-      baseline: g_{-1}, the prediction before anything happened, in reward units.
-    Returns:
-      Redistributed rewards; they sum to `episode_return`.  All 0 for an empty mask.
-    Raises:
-      ValueError: unknown `residual`.
-
-    >>> g, mask = jnp.array([0.0, 2.0, 3.0]), jnp.array([True, True, True])
-    >>> redistribute_differences(g, jnp.array(4.0), mask).tolist()
-    [0.0, 2.0, 2.0]
-    """
-    if residual not in RESIDUALS:
-        raise ValueError(f"residual={residual!r} is not known; choose one of {', '.join(RESIDUALS)}.")
-    prediction = jnp.where(mask, prediction, 0)
-    before = jnp.concatenate([jnp.asarray(baseline, prediction.dtype)[None], prediction[:-1]])
-    reward = jnp.where(mask, prediction - before, 0)
-    missing = episode_return - reward.sum()
-    if residual == "spread":
-        share = missing / jnp.maximum(mask.sum(), 1).astype(reward.dtype)
-        return reward + jnp.where(mask, share, 0)
-    is_last = mask & ~jnp.concatenate([mask[1:], jnp.zeros(1, bool)])
-    return reward + jnp.where(is_last, missing, 0)
+Analysis = Literal["differences", "gradients", "relevance"]
+ANALYSES = ("differences", "gradients", "relevance")
+Inputs = Literal["state", "difference"]
+INPUTS = ("state", "difference")
+Buffer = Literal["recent", "lessons"]
+BUFFERS = ("recent", "lessons")
 
 
 def return_loss(
@@ -86,6 +59,27 @@ def return_loss(
     return error[-1].mean() + continuous_weight * masked_mean(error, mask)
 
 
+def auxiliary_targets(reward: Float[Array, "T"], mask: Bool[Array, "T"], *, window: int = 10) -> Float[Array, "T 3"]:
+    """Three further things to predict after each step, which tell a predictor early what rewards mean.
+
+    1 / window  sum_{k = t+1}^{t + window} r_k,   sum_{k > t} r_k,   sum_{k <= t} r_k.
+
+    Args:
+      reward: r_t, follows action t, in reward units; padded steps may hold anything.
+      mask: True on the episode's own steps.
+      window: how far the first one looks, in steps, static; rewards behind the end count as 0.
+    Returns:
+      The targets in reward units (per step, the first).
+    Reference: code of Arjona-Medina et al. (2019), arXiv:1806.07857.
+
+    >>> auxiliary_targets(jnp.array([1.0, 0.0, 4.0]), jnp.ones(3, bool), window=2).tolist()
+    [[2.0, 4.0, 1.0], [2.0, 4.0, 1.0], [0.0, 0.0, 5.0]]
+    """
+    so_far = jnp.cumsum(jnp.where(mask, reward, 0))
+    soon = jnp.concatenate([so_far[window:], jnp.broadcast_to(so_far[-1:], (min(window, so_far.size),))])
+    return jnp.stack([(soon - so_far) / window, so_far[-1] - so_far, so_far], axis=-1)
+
+
 @struct.dataclass
 class RUDDERState:
     """State of `RUDDER`.
@@ -100,14 +94,14 @@ class RUDDERState:
 
     params: Any
     opt_state: Any
-    replay: EpisodeReplay
+    replay: EpisodeReplay | LessonsBuffer
     returns: RunningMoments
     quality: jax.Array
 
 
 @struct.dataclass
 class RUDDER(CreditEstimator):
-    """Fit a return predictor on past episodes, then replace `reward` by the differences of its predictions.
+    """Fit a return predictor on past episodes, then replace `reward` by what each step contributed to its prediction.
 
     Rewrites `reward` only: chain it with an estimator that computes advantages, `chain(RUDDER(), GAE(gamma=1.0))`.
     Redistributed rewards sum to each episode's undiscounted return.  Inputs at step t are the observation, the action
@@ -118,33 +112,64 @@ class RUDDER(CreditEstimator):
       learning_rate: step size of Adam.
       weight_decay: decoupled weight decay.
       continuous_weight: weight of the loss's second part, see `return_loss`.
+      auxiliary_weight: weight of the squared error of further predictions, see `auxiliary_targets`.
       min_quality: the redistribution is used once the running quality exceeds this; before, rewards stay as they are.
         Quality is 1 - error / variance of the returns, of new episodes before they are fitted: 0 is no better than
         predicting their mean, 1 is perfect.
-      hidden, gate, readout: size and kind of the predictor, see `ReturnPredictor`.
+      temperature: by which losses are divided in the lessons buffer; the lower, the more often the worst are drawn.
+      hidden, gate, readout, monotonic, chunk: size and kind of the predictor, see `ReturnPredictor`.
+      analysis: "differences" pays each step the change of the prediction, see `redistribute_differences`;
+        "gradients" pays `integrated_gradients` of the last prediction, and reports their `completeness` gap;
+        "relevance" pays relevance for the last prediction, see `lrp_lstm`.  What is missing to the return is handed out
+        in all three.
+      path_steps: points on the path of the integrated gradients.
+      inputs: "state" shows observations, "difference" what changed in them since the step before (the first one as it
+        is): the past can then not be read off the present, and is paid when it happens.
+      buffer: what is kept for fitting: the most "recent" episodes, or "lessons", those predicted worst.
+      capacity: how many episodes that are.
       fits: gradient steps per batch.
       fit_batch: episodes per gradient step.
-      capacity: episodes kept for fitting.
-      residual: where the part goes that the prediction missed, see `redistribute_differences`.
+      residual: where the part goes that the prediction missed, see `complete_return`.
       past_rewards: feed earlier rewards to the predictor; wanted where rewards come along the way.
+
+    Raises:
+      ValueError: what `ReturnPredictor` refuses; relevance with a nonlinear read-out.
 
     Assumption: the paper fits until a loss threshold holds; a fixed number of steps per batch here, so that the
     program's shape is fixed.  Targets are standardised by running moments, and the prediction before the first
-    step is the mean return, so that the first step is not paid the average of all.
+    step is the mean return, so that the first step is not paid the average of all.  Losses in the lessons buffer are
+    computed anew once per batch, not after each use.
     """
 
     learning_rate: float = within(0, INFINITY, 3e-2)
     weight_decay: float = within(0, INFINITY, 1e-6)
     continuous_weight: float = within(0, INFINITY, 0.1)
+    auxiliary_weight: float = within(0, INFINITY, 0.0)
     min_quality: float = within(-INFINITY, INFINITY, 0.0)
+    temperature: float = within(1e-3, INFINITY, 1.0)
     hidden: int = whole(16)
     gate: Gate = choice("input", GATES)
     readout: int = whole(0, least=0)
+    monotonic: bool = static(False)
+    chunk: int = whole(0, least=0)
+    analysis: Analysis = choice("differences", ANALYSES)
+    path_steps: int = whole(64)
+    inputs: Inputs = choice("state", INPUTS)
+    buffer: Buffer = choice("recent", BUFFERS)
+    capacity: int = whole(4096)
     fits: int = whole(30)
     fit_batch: int = whole(32)
-    capacity: int = whole(4096)
     residual: Residual = choice("spread", RESIDUALS)
     past_rewards: bool = static(False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.analysis == "relevance" and self.readout:
+            raise ValueError(
+                f"analysis='relevance' is not defined for the nonlinear read-out that readout={self.readout} adds; "
+                "choose readout=0, or another analysis."
+            )
+        self.predictor  # noqa: B018  (refuses kinds that cannot be)
 
     @property
     def needs_episodes(self) -> bool:
@@ -152,18 +177,21 @@ class RUDDER(CreditEstimator):
 
     @property
     def predictor(self) -> ReturnPredictor:
-        return ReturnPredictor(self.hidden, self.gate, self.readout)
+        return ReturnPredictor(self.hidden, self.gate, self.readout, self.monotonic, self.chunk)
 
     def init(self, key: jax.Array, trajectory: Trajectory) -> RUDDERState:
         features = jax.eval_shape(lambda t: self.features(t, jnp.ones(())), trajectory)
         steps, _, width = features.shape
-        blank = jnp.zeros((steps, 1, width))
-        params = self.predictor.init(key, blank, jnp.ones((steps, 1), bool))
-        replay = EpisodeReplay.empty(self.capacity, features.shape)
-        return RUDDERState(params, self._optimizer().init(params), replay, RunningMoments.zeros(()), jnp.zeros(()))
+        params = self.predictor.init(key, jnp.zeros((steps, 1, width)), jnp.ones((steps, 1), bool))
+        kept = {"recent": EpisodeReplay, "lessons": LessonsBuffer}[self.buffer].empty(self.capacity, features.shape)
+        return RUDDERState(params, self._optimizer().init(params), kept, RunningMoments.zeros(()), jnp.zeros(()))
 
     def features(self, trajectory: Trajectory, reward_scale: jax.Array) -> jax.Array:
         """What the predictor sees at each step, `[T, B, D]`; padded steps are 0."""
+        if self.inputs == "difference":
+            observation = flatten_observation(trajectory.observation, lead=2)
+            change = jnp.concatenate([observation[:1], jnp.diff(observation, axis=0)])
+            trajectory = trajectory.replace(observation=change)
         if not self.past_rewards:
             return step_features(trajectory, "RUDDER")
         reward = jnp.where(trajectory.mask, trajectory.reward, 0) / reward_scale
@@ -175,36 +203,31 @@ class RUDDER(CreditEstimator):
     ) -> tuple[RUDDERState, Metrics]:
         del context
         trajectory = jax.lax.stop_gradient(trajectory)
-        episode_return = episode_returns(trajectory.reward, trajectory.mask).astype(jnp.float32)
-        some = trajectory.mask.any(axis=0)
-        returns = state.returns.update(episode_return, some)
+        mask, total = trajectory.mask, episode_returns(trajectory.reward, trajectory.mask).astype(jnp.float32)
+        returns = state.returns.update(total, mask.any(axis=0))
         features = self.features(trajectory, returns.std)
-        quality = self._quality(state, features, trajectory.mask, episode_return)
-        replay = state.replay.add(features, trajectory.mask, episode_return)
+        quality = self._quality(state, features, mask, total)
+        kept = self._keep(state, Episodes.of(features, mask, trajectory.reward), returns)
 
         def loss(params: Any, key: jax.Array) -> jax.Array:
-            features, mask, episode_return = replay.sample(key, self.fit_batch)
-            target = (episode_return - returns.mean) / returns.std
-            prediction = self._standard_prediction(params, features, mask)
-            return return_loss(prediction, target, mask, continuous_weight=self.continuous_weight)
+            return self._loss(params, kept.sample(key, self.fit_batch), returns)
 
         learner, value = fit(loss, self._optimizer(), (state.params, state.opt_state), key, self.fits)
-        state = RUDDERState(*learner, replay, returns, 0.9 * state.quality + 0.1 * quality)
-        return state, {"loss": value, "quality": quality}
+        state = RUDDERState(*learner, kept, returns, 0.9 * state.quality + 0.1 * quality)
+        metrics = {"loss": value, "quality": quality}
+        if self.analysis == "gradients":
+            metrics["completeness"] = self.attribution(state, features, mask).gap.mean()
+        return state, metrics
 
     def assign(
         self, key: jax.Array, state: RUDDERState, trajectory: Trajectory, *, context: Context | None = None
     ) -> Trajectory:
         del key, context
         mask, dtype = trajectory.mask, trajectory.reward.dtype
-        prediction = self._predict(state, self.features(trajectory, state.returns.std), mask).astype(dtype)
-        redistributed = jax.vmap(
-            lambda g, total, mask: redistribute_differences(
-                g, total, mask, residual=self.residual, baseline=state.returns.mean
-            ),
-            in_axes=(1, 0, 1),
-            out_axes=1,
-        )(prediction, episode_returns(trajectory.reward, mask), mask)
+        contribution = self._contributions(state, self.features(trajectory, state.returns.std), mask)
+        redistributed = jax.vmap(partial(complete_return, residual=self.residual), (1, 0, 1), 1)(
+            contribution.astype(dtype), episode_returns(trajectory.reward, mask), mask
+        )
         return trajectory.replace(
             reward=jnp.where(state.quality > self.min_quality, redistributed, jnp.where(mask, trajectory.reward, 0))
         )
@@ -212,16 +235,54 @@ class RUDDER(CreditEstimator):
     def _optimizer(self) -> optax.GradientTransformation:
         return optax.adamw(self.learning_rate, weight_decay=self.weight_decay)
 
-    def _standard_prediction(self, params: Any, features: jax.Array, mask: jax.Array) -> Any:
-        """Predicted returns `[T, B]` in standard units."""
-        return self.predictor.apply(params, features, mask)
+    def _keep(self, state: RUDDERState, episodes: Episodes, returns: RunningMoments) -> EpisodeReplay | LessonsBuffer:
+        if isinstance(state.replay, EpisodeReplay):
+            return state.replay.add(episodes)
 
-    def _predict(self, state: RUDDERState, features: jax.Array, mask: jax.Array) -> jax.Array:
-        """Predicted returns `[T, B]` in reward units."""
-        return state.returns.mean + state.returns.std * self._standard_prediction(state.params, features, mask)
+        def loss(episodes: Episodes) -> jax.Array:
+            features, mask, reward = episodes.time_major
+            target = (episode_returns(reward, mask) - returns.mean) / returns.std
+            return jnp.square(self._predict(state.params, features, mask).total[-1] - target) / self.temperature
+
+        return state.replay.add(episodes, loss)
+
+    def _loss(self, params: Any, episodes: Episodes, returns: RunningMoments) -> jax.Array:
+        features, mask, reward = episodes.time_major
+        target = (episode_returns(reward, mask) - returns.mean) / returns.std
+        prediction = self._predict(params, features, mask)
+        further = over_columns(auxiliary_targets, reward / returns.std, mask)
+        error = jnp.square(prediction.auxiliary - further).mean(axis=-1)
+        loss = return_loss(prediction.total, target, mask, continuous_weight=self.continuous_weight)
+        return loss + self.auxiliary_weight * masked_mean(error, mask)
+
+    def _predict(self, params: Any, features: jax.Array, mask: jax.Array) -> Prediction:
+        """In standard units of the returns."""
+        return self.predictor.apply(params, features, mask)  # type: ignore[return-value]
+
+    def _contributions(self, state: RUDDERState, features: jax.Array, mask: jax.Array) -> jax.Array:
+        """`[T, B]` in reward units."""
+        if self.analysis == "gradients":
+            return state.returns.std * self.attribution(state, features, mask).contribution
+        prediction = self._predict(state.params, features, mask)
+        if self.analysis == "relevance":
+            assert prediction.relevance is not None  # the read-out is linear
+            return state.returns.std * prediction.relevance
+        return state.returns.std * jnp.diff(prediction.total, axis=0, prepend=0)
+
+    def attribution(self, state: RUDDERState, features: jax.Array, mask: jax.Array) -> Attribution:
+        """Contributions `[T, B]` to the last prediction in standard units, and what they should sum to `[B]`."""
+
+        def of_episode(features: jax.Array, mask: jax.Array) -> Attribution:
+            def predict(features: jax.Array) -> jax.Array:
+                return self._predict(state.params, features[:, None], mask[:, None]).total[-1, 0]
+
+            return integrated_gradients(predict, features, mask, steps=self.path_steps)
+
+        return jax.vmap(of_episode, 1, Attribution(contribution=1, total=0))(features, mask)  # type: ignore[arg-type]
 
     def _quality(self, state: RUDDERState, features: jax.Array, mask: jax.Array, target: jax.Array) -> jax.Array:
         """1 - squared error / variance of the returns, on episodes the predictor has not seen, at least -1."""
-        error = jnp.square(self._predict(state, features, mask)[-1] - target).mean()
+        standard = self._predict(state.params, features, mask).total[-1]
+        error = jnp.square(state.returns.mean + state.returns.std * standard - target).mean()
         variance = jnp.square(target - target.mean()).mean()
         return jnp.maximum(1 - error / jnp.maximum(variance, 1e-8), -1)

@@ -1,4 +1,4 @@
-"""Redistribution by differences, against hand-worked cases; the predictor against what it must be able to do."""
+"""RUDDER: its loss, what its predictor sees, and whether credit moves to where it belongs."""
 
 from __future__ import annotations
 
@@ -8,39 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 import jaxcredit as jc
 from contract_table import batch
-from jaxcredit.networks.reduced_lstm import ReducedLSTM
-from jaxcredit.redistribution.rudder import EpisodeReplay
 
 KEY = jax.random.key(0)
-finite = st.floats(-100, 100, width=32)
-
-
-def test_hand_worked() -> None:
-    g, mask = jnp.array([1.0, 4.0, 3.0, 9.0]), jnp.array([True, True, True, False])
-    total = jnp.array(5.0)
-    assert jc.redistribute_differences(g, total, mask).tolist() == [1.0, 3.0, 1.0, 0.0]
-    spread = jc.redistribute_differences(g, total, mask, residual="spread", baseline=1.0)
-    np.testing.assert_allclose(spread, [1.0, 4.0, 0.0, 0.0], atol=1e-6)
-
-
-@given(arrays(np.float32, 5, elements=finite), finite, st.integers(1, 5), st.sampled_from(["end", "spread"]), finite)
-def test_the_return_is_kept(g: Any, total: float, length: int, residual: str, baseline: float) -> None:
-    mask = jnp.arange(5) < length
-    poisoned = jnp.where(mask, g, jnp.nan)
-    reward = jc.redistribute_differences(poisoned, jnp.float32(total), mask, residual=residual, baseline=baseline)
-    np.testing.assert_allclose(reward.sum(), total, atol=2e-3)
-    assert (reward[length:] == 0).all()
-
-
-def test_an_empty_episode_gets_nothing() -> None:
-    nothing = jc.redistribute_differences(jnp.ones(3), jnp.float32(2), jnp.zeros(3, bool), residual="spread")
-    assert nothing.tolist() == [0.0, 0.0, 0.0]
 
 
 def test_two_part_loss() -> None:
@@ -50,44 +22,47 @@ def test_two_part_loss() -> None:
     np.testing.assert_allclose(loss, (1 + 4) / 2 + 0.5 * (1 + 1 + 4) / 3, rtol=1e-6)
 
 
-@pytest.mark.parametrize("gate", ["input", "recurrent", "full"])
-def test_padding_holds_the_memory_still(gate: Any) -> None:
-    x = jax.random.normal(KEY, (4, 2, 3))
-    mask = jnp.array([[True, True], [True, True], [True, False], [True, False]])
-    network = ReducedLSTM(units=2, gate=gate)
-    params = network.init(KEY, x, mask)
-    cell = network.apply(params, x, mask)
-    np.testing.assert_array_equal(cell[2:, 1], jnp.stack([cell[1, 1]] * 2))
-    np.testing.assert_allclose(cell[:2], network.apply(params, x[:2], mask[:2]), rtol=1e-5)
+def test_auxiliary_targets_look_ahead_and_back() -> None:
+    reward, mask = jnp.array([1.0, 2.0, 0.0, 5.0, jnp.nan]), jnp.arange(5) < 4
+    targets = jc.auxiliary_targets(reward, mask, window=2)
+    np.testing.assert_allclose(targets[:4, 0], [1.0, 2.5, 2.5, 0.0])
+    np.testing.assert_allclose(targets[:4, 1], [7.0, 5.0, 5.0, 0.0])
+    np.testing.assert_allclose(targets[:4, 2], [1.0, 3.0, 3.0, 8.0])
 
 
-def test_reduced_lstm_against_its_equations() -> None:
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(3, 1, 2)), jnp.float32)
-    network = ReducedLSTM(units=2, gate="recurrent")
-    params = network.init(KEY, x, jnp.ones((3, 1), bool))
-    p = jax.tree.map(np.asarray, params["params"])
-    c = np.zeros(2)
-    for t in range(3):
-        z = np.tanh(x[t, 0] @ p["Dense_0"]["kernel"] + p["Dense_0"]["bias"])
-        c = c + z / (1 + np.exp(-(c @ p["gate"] + p["gate_bias"])))
-    np.testing.assert_allclose(network.apply(params, x, jnp.ones((3, 1), bool))[-1, 0], c, rtol=1e-5)
+# Faults of released code that must not come back --------------------------------------------------------------------
 
 
-def test_replay_is_a_ring_that_keeps_episodes_whole() -> None:
-    replay = EpisodeReplay(jnp.zeros((4, 2, 1)), jnp.zeros((4, 2), bool), jnp.zeros(4), jnp.zeros((), jnp.int32))
-    for i in range(3):  # six episodes into four places
-        number = jnp.array([2.0 * i, 2.0 * i + 1])
-        replay = replay.add(jnp.broadcast_to(number, (2, 2))[..., None], jnp.ones((2, 2), bool), number)
-    assert sorted(replay.episode_return.tolist()) == [2.0, 3.0, 4.0, 5.0]
-    features, mask, returns = replay.sample(KEY, 16)
-    np.testing.assert_array_equal(features[..., 0], jnp.broadcast_to(returns, (2, 16)))
-    assert mask.all()
+def test_the_loss_is_no_square_of_a_mean_error() -> None:
+    """Errors of +1 and -1 do not cancel."""
+    prediction, mask = jnp.array([[1.0, -1.0]]), jnp.ones((1, 2), bool)
+    assert jc.return_loss(prediction, jnp.zeros(2), mask, continuous_weight=0.0) == 1.0
 
 
-def test_only_stored_episodes_are_sampled() -> None:
-    replay = EpisodeReplay(jnp.zeros((8, 1, 1)), jnp.zeros((8, 1), bool), jnp.zeros(8), jnp.zeros((), jnp.int32))
-    replay = replay.add(jnp.ones((1, 2, 1)), jnp.ones((1, 2), bool), jnp.array([7.0, 7.0]))
-    assert (replay.sample(KEY, 32)[2] == 7).all()
+def test_the_last_difference_is_paid() -> None:
+    """A prediction that only changes in the last step pays it there, at full length as in a padded episode."""
+    for length in (3, 4):
+        mask = jnp.arange(4) < length
+        g = jnp.where(jnp.arange(4) == length - 1, 5.0, 0.0)
+        reward = jc.redistribute_differences(g, jnp.float32(5), mask, residual="spread")
+        np.testing.assert_allclose(reward, g, atol=1e-6)
+
+
+def test_padding_changes_neither_the_fit_nor_its_use() -> None:
+    """Episodes with further padding behind them are fitted, and paid, as without it."""
+    short = batch()
+    rudder = jc.RUDDER(hidden=2, fits=2, fit_batch=2, capacity=3, min_quality=-2.0)
+
+    def padded(x: jax.Array) -> jax.Array:
+        return jnp.pad(x, [(0, 3)] + [(0, 0)] * (x.ndim - 1), constant_values=1)
+
+    long = jax.tree.map(padded, short)
+    long = long.replace(mask=long.mask & (jnp.arange(9)[:, None] < 6))
+    results = []
+    for trajectory in (short, long):
+        state, metrics = rudder.update(KEY, rudder.init(KEY, trajectory), trajectory)
+        results.append((metrics["loss"], rudder.assign(KEY, state, trajectory).reward[:6]))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), *results)
 
 
 def delayed_choice(key: jax.Array, episodes: int = 32) -> jc.Trajectory:
@@ -141,11 +116,39 @@ def test_gate_keeps_the_reward_until_predictions_are_good() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
-    [("gate", "output", "input, recurrent, full"), ("residual", "start", "end, spread"), ("fits", 0, "at least 1")],
+    [
+        ("gate", "none", "input, recurrent, output, forget, full"),
+        ("residual", "start", "end, spread"),
+        ("fits", 0, "at least 1"),
+        ("chunk", 5, "give an even number"),
+        ("analysis", "shapley", "differences, gradients, relevance"),
+    ],
 )
 def test_bad_settings(field: str, value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         jc.RUDDER(**{field: value})
+
+
+@pytest.mark.parametrize("settings", [{"gate": "forget"}, {"readout": 4}])
+def test_nothing_may_lower_a_monotonic_prediction(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="is not monotonic"):
+        jc.RUDDER(monotonic=True, **settings)
+
+
+def test_relevance_needs_a_linear_readout() -> None:
+    with pytest.raises(ValueError, match="choose readout=0"):
+        jc.RUDDER(analysis="relevance", readout=4)
+
+
+def test_differences_show_what_changed() -> None:
+    """The first observation as it is; the action as it is; padding shows nothing."""
+    trajectory = batch()
+    features = jc.RUDDER(inputs="difference").features(trajectory, jnp.ones(()))
+    observation = np.asarray(trajectory.observation)
+    np.testing.assert_allclose(features[0, :, :3], observation[0])
+    np.testing.assert_allclose(features[2, 0, :3], observation[2, 0] - observation[1, 0], rtol=1e-6)
+    np.testing.assert_array_equal(features[2, 0, 3:], np.eye(2)[trajectory.action[2, 0]])
+    assert (features[3:, 0] == 0).all()
 
 
 def test_replay_must_hold_a_batch() -> None:

@@ -22,7 +22,9 @@ ESTIMATORS = {
     "ScaleReward": jc.ScaleReward(gamma=0.9),
     "RUDDER": _RUDDER,
     "RUDDER recurrent": _RUDDER.replace(gate="recurrent", residual="end"),
-    "RUDDER full": _RUDDER.replace(gate="full", past_rewards=True),
+    "RUDDER full": _RUDDER.replace(gate="full", past_rewards=True, inputs="difference"),
+    "RUDDER relevance": _RUDDER.replace(gate="forget", analysis="relevance", buffer="lessons", chunk=4),
+    "RUDDER gradients": _RUDDER.replace(monotonic=True, analysis="gradients", path_steps=2, auxiliary_weight=1.0),
     "RewardDecomposition": jc.RewardDecomposition(hidden=(2,), fits=1, fit_batch=2, capacity=2 * COLUMNS),
     "RewardDecomposition random": jc.RewardDecomposition(
         hidden=(2,), subset=2, unbiased=True, fits=1, fit_batch=2, capacity=2 * COLUMNS
@@ -31,7 +33,13 @@ ESTIMATORS = {
     "chain": jc.chain(_RUDDER, jc.GAE(gamma=0.9, lam=0.8)),
 }
 
-VARIANTS = ("RUDDER recurrent", "RUDDER full", "RewardDecomposition random")
+VARIANTS = (
+    "RUDDER recurrent",
+    "RUDDER full",
+    "RUDDER relevance",
+    "RUDDER gradients",
+    "RewardDecomposition random",
+)
 REWRITERS = ("ScaleReward", "RUDDER", "RewardDecomposition", "IRCR", *VARIANTS)
 BOOTSTRAPS = ("MonteCarlo", "NStep", "TDLambda", "GAE", "VTrace", "chain")
 
@@ -61,6 +69,14 @@ FUNCTIONS = {
         d["action_value"][None] - d["value"][:, None, None], d["reward"], d["action"], d["probability"], d["mask"]
     ),
     "redistribute_differences": lambda d: jc.redistribute_differences(d["value"], d["reward"].sum(), d["mask"]),
+    "complete_return": lambda d: jc.complete_return(d["value"], d["reward"].sum(), d["mask"], residual="spread"),
+    "integrated_gradients": lambda d: (
+        jc.integrated_gradients(
+            lambda x: jnp.tanh(x.sum()), d["reward"][:, None] * d["action_value"], d["mask"], steps=4
+        ).contribution
+    ),
+    "lrp_lstm": lambda d: jc.lrp_lstm(d["reward"][:, None], d["value"][:, None], d["next_value"][:1]),
+    "auxiliary_targets": lambda d: jc.auxiliary_targets(d["reward"], d["mask"], window=2),
 }
 
 
