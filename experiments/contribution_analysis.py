@@ -55,7 +55,7 @@ def random_episodes(env: Any, params: Any, key: jax.Array, number: int) -> jc.Tr
 def analysed(task: str, settings: dict[str, Any], batches: int, fresh: int) -> dict[str, float]:
     """Fit, then analyse fresh episodes in all ways."""
     env, params = envs.make(task)
-    rudder = jc.as_arrays(jc.RUDDER(learning_rate=1e-2, path_steps=64, past_rewards=True, **settings))
+    rudder = jc.as_arrays(jc.RUDDER(learning_rate=1e-2, path_steps=64, **settings))
     init_key, fit_key, fresh_key = jax.random.split(jax.random.key(0), 3)
 
     def fit(state: Any, key: jax.Array) -> tuple[Any, None]:

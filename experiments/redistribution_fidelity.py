@@ -78,7 +78,7 @@ def redistributed(
             carry = jax.lax.fori_loop(0, number, fit, carry)
             return carry, estimator.assign(key, carry[0], judged).reward
 
-        example = jax.eval_shape(partial(tabular_episodes, number=BATCH), env, params, mdp, exact.policy, key)
+        example = jax.eval_shape(lambda key: tabular_episodes(env, params, mdp, exact.policy, key, BATCH), key)
         start = estimator.init(init_key, example), fit_key
         return jax.lax.scan(segment, start, batches)[1], best, judged.mask
 
