@@ -26,7 +26,7 @@ from jaxcredit.core.mdp import TabularMDP
 from jaxcredit.core.trajectory import Trajectory
 from jaxcredit.evaluation.episodes import tabular_episodes
 from jaxcredit.evaluation.oracle import action_values, policy_values, stationary_values, visits
-from jaxcredit.evaluation.statistics import Interval
+from jaxcredit.evaluation.statistics import Interval, expanded_tails
 
 if TYPE_CHECKING:
     import pandas
@@ -368,7 +368,7 @@ def _measures(sums: Sums, exact: Exact, confidence: float, resamples: int = 1000
     estimate = _at(np.ones((1, repeats)), sums, exact, 1)
     # a resample carries the noise of the repeats and, once more, that of the resampling
     resampled = _at(weights.astype(float), sums, exact, 2)
-    tails = [(1 - confidence) / 2, (1 + confidence) / 2]
+    tails = expanded_tails(confidence, max(repeats, 2))
     result = {}
     for name in MEASURES:
         values = resampled[name][~np.isnan(resampled[name])] if repeats > 1 else np.empty(0)
