@@ -134,8 +134,8 @@ def fidelity(
       critic: "learned": a table of the mean value target in every state, fitted like the estimator; "exact": the
         oracle's V and Q, with which only estimators that leave the reward alone make sense.
       keys: one typed key per repeat, `[R]`; a repeat has its own fit and its own episodes.  None: 16 of them.
-      confidence: of the intervals, by a bootstrap over repeats.  From about 8 repeats on they cover what they say; with 4
-        they are as wide as the repeats are, and cover less (0.87 where 0.95 is asked of normal values).
+      confidence: of the intervals, by a bootstrap over repeats.  They want about 16 repeats; those of 4 are
+        as wide as the repeats, and cover less than is asked (0.87 instead of 0.95 if values are normal).
     Returns:
       `Fidelity`.  Bias is that of the whole procedure, fitting included; it and the cosine of the gradient are
       corrected for the noise of finitely many repeats (so bias may be 0 exactly).  One repeat has no interval.
