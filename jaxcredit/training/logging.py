@@ -320,8 +320,8 @@ def require_nothing_lost(directory: Path) -> None:
         warnings.warn(f"There is {missing}: the run in {directory} begins anew.", stacklevel=2)
     elif lost:
         raise ValueError(
-            f"{directory} holds what a run wrote ({', '.join(lost)}), but {missing}. Nothing was changed; put the "
-            "checkpoints back, delete the directory to train from the start, or give another one."
+            f"{directory} holds what a run wrote ({', '.join(lost)}), but {missing}. Nothing of it was changed; put "
+            "the checkpoints back, delete the directory to train from the start, or give another one."
         )
 
 

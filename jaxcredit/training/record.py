@@ -63,9 +63,9 @@ class Record:
         self._directory, folder = directory, directory / FOLDER
         with writing("settings", directory):
             self._saved = checkpoint.newest(folder) if saving.resume else None
+            self._files = RunFiles(directory, config, resume=saving.resume)  # of other settings is said first
             if saving.resume and self._saved is None:
                 require_nothing_lost(directory)
-            self._files = RunFiles(directory, config, resume=saving.resume)
             self._checkpoints = Checkpoints(folder, saving.keep) if saving.every < math.inf else None
         self._saving = saving
         self._by_seed = [STATE + name for name, _ in named_leaves(axes)]

@@ -272,8 +272,8 @@ def damage(path, how):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     else:
         content = bytearray(path.read_bytes())
-        middle = len(content) // 2
-        content[middle : middle + 4] = bytes(255 - byte for byte in content[middle : middle + 4])
+        middle = slice(len(content) // 2, len(content) // 2 + 512)  # more than the header between two arrays
+        content[middle] = bytes(255 - byte for byte in content[middle])
         path.write_bytes(bytes(content))
 
 
