@@ -207,6 +207,11 @@ def _build(name: str, static: tuple[tuple[str, Any], ...]) -> Any:
     if name.startswith("brax:"):
         return make_brax(name.removeprefix("brax:"), **dict(static))
     env, params = gymnax.make(name, **dict(static))
+    if name == "DiscountingChain-bsuite" and not 0 <= env.mapping_seed < env.n_actions:
+        raise ValueError(
+            f"mapping_seed={env.mapping_seed} is not allowed: it is the best action of {name}, from 0 to "
+            f"n_actions - 1 = {env.n_actions - 1}; beyond, gymnax gives all actions the same reward."
+        )
     return GymnaxEnvironment(env, horizon=int(params.max_steps_in_episode))
 
 

@@ -14,6 +14,10 @@ from jaxtyping import Array
 
 PyTree = Any
 
+# how the names of params end
+PROBABILITIES = ("probability", "density")
+DEVIATIONS = ("deviation", "sigma", "noise")
+
 
 class EpisodicEnvironment(Environment):
     """A gymnax environment with discrete actions whose episodes end naturally within `horizon` steps.
@@ -28,10 +32,15 @@ class EpisodicEnvironment(Environment):
         raise NotImplementedError
 
     def check(self, params: PyTree) -> None:
-        """Raise a ValueError where (concrete) params contradict the static settings, or are no probabilities."""
+        """Raise a ValueError where (concrete) params contradict the static settings, or what their names say.
+
+        A probability, or density, is from 0 to 1; a deviation, sigma or noise is not negative.
+        """
         for field in dataclasses.fields(params):
-            if field.name.endswith("_probability"):
+            if field.name.endswith(PROBABILITIES):
                 check_probability(field.name, getattr(params, field.name))
+            elif field.name.endswith(DEVIATIONS):
+                check_deviation(field.name, getattr(params, field.name))
 
     def is_truncated(self, state: PyTree, params: PyTree) -> Array:
         """Never: the end is part of the task."""
@@ -88,3 +97,9 @@ def check_probability(name: str, probability: Any) -> None:
     """Raise a ValueError unless 0 <= probability <= 1, for a number or an array of them."""
     if not (np.min(probability) >= 0 and np.max(probability) <= 1):
         raise ValueError(f"{name}={np.asarray(probability).tolist()} is not allowed: a probability is from 0 to 1.")
+
+
+def check_deviation(name: str, deviation: Any) -> None:
+    """Raise a ValueError unless deviation >= 0, for a number or an array of them."""
+    if not np.min(deviation) >= 0:
+        raise ValueError(f"{name}={np.asarray(deviation).tolist()} is not allowed: a standard deviation is at least 0.")

@@ -107,6 +107,6 @@ class Choice(SizedEnvironment, FiniteEnvironment):
     def get_obs(self, state: State, params: Params | None = None, key: jax.Array | None = None) -> Float[Array, "5"]:
         del key
         length = self.max_length if params is None else params.length
-        place = jax.nn.one_hot(jnp.where(state.time == 0, 0, 1 + state.subtree), 3)
+        place = jax.nn.one_hot(jnp.where(state.time == 0, 0, 1 + state.subtree), 3, dtype=jnp.float32)
         rest = [jnp.asarray(part, jnp.float32) for part in (state.paying, state.time / length)]
         return jnp.concatenate([place, jnp.stack(rest)])

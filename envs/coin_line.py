@@ -99,4 +99,4 @@ class CoinLine(SizedEnvironment, FiniteEnvironment):
         del key
         length = self.max_length if params is None else params.length
         time = jnp.asarray(state.time / length, jnp.float32)
-        return jnp.concatenate([jax.nn.one_hot(state.position, NUM_POSITIONS), time[None]])
+        return jnp.concatenate([jax.nn.one_hot(state.position, NUM_POSITIONS, dtype=jnp.float32), time[None]])

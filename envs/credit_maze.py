@@ -15,7 +15,6 @@ from flax import struct
 from gymnax.environments import environment
 from jaxtyping import Array, Float
 
-from envs.base import check_probability
 from envs.finite import FiniteEnvironment, bernoulli, certain, independent
 
 TAKE_KEY = 0
@@ -95,7 +94,7 @@ class CreditMaze(FiniteEnvironment):
 
     def check(self, params: Params) -> None:
         super().check(params)
-        depth, breadth, density = (np.asarray(x) for x in (params.depth, params.breadth, params.density))
+        depth, breadth = np.asarray(params.depth), np.asarray(params.breadth)
         if not (depth.min() >= 1 and depth.max() <= self.max_depth):
             raise ValueError(
                 f"depth={depth.tolist()} is not allowed: it must lie between 1 and max_depth={self.max_depth}. Pass a "
@@ -106,7 +105,6 @@ class CreditMaze(FiniteEnvironment):
                 f"breadth={breadth.tolist()} is not allowed with depth={depth.tolist()}: the corridor holds from 0 to "
                 "depth decisions. Make it deeper."
             )
-        check_probability("density", density)
 
     def noise(self, params: Params) -> tuple[tuple[Array, Array], Float[Array, "4"]]:
         """Whether the payment is made (0 or 1), and the coin of the irrelevant decision (0 or 1)."""

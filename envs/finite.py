@@ -104,11 +104,13 @@ class FiniteEnvironment(EpisodicEnvironment):
         values, probability = self.noise(params)
         shape = (self.num_states, self.num_actions, probability.shape[0])
         seen = math.prod(self.observation_space(params).shape)
-        if max(math.prod(shape), self.num_states * seen) > MAX_TABLE_ENTRIES:
+        entries = max(math.prod(shape), self.num_states * seen)
+        if entries > MAX_TABLE_ENTRIES:
             raise ValueError(
                 f"The table of {self} would hold {' x '.join(map(str, shape))} (states x actions x noise) entries and "
-                f"observations of {seen} numbers; at most {MAX_TABLE_ENTRIES:,} are enumerated. Choose a smaller "
-                "static size, or jc.enumerate_mdp, which leaves out what cannot be reached."
+                f"observations of {seen} numbers; at most {MAX_TABLE_ENTRIES:,} are enumerated. Choose static sizes "
+                f"that make it {math.ceil(entries / MAX_TABLE_ENTRIES)} times smaller, a shorter length say. In "
+                "Python, jc.enumerate_mdp leaves out what cannot be reached."
             )
         codes = jnp.arange(self.num_states, dtype=jnp.int32)
         successor, reward, terminal = outcomes_of(self, params, values, codes)

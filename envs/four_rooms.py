@@ -189,4 +189,4 @@ class FourRooms(TimeLimitedEnvironment, FiniteEnvironment):
 
     def get_obs(self, state: State, params: Params | None = None, key: jax.Array | None = None) -> Float[Array, "104"]:
         del params, key
-        return jax.nn.one_hot(state.cell, NUM_CELLS)
+        return jax.nn.one_hot(state.cell, NUM_CELLS, dtype=jnp.float32)

@@ -155,8 +155,9 @@ class KeyToDoor(SizedEnvironment, FiniteEnvironment):
         del key
         settings: Params = self.default_params if params is None else params
         position = jnp.asarray(state.time / settings.length, jnp.float32)
-        cell = jax.nn.one_hot(self._cell(state, settings), NUM_CELLS)
-        return jnp.concatenate([position[None], cell, jax.nn.one_hot(state.keys_held, self.num_keys + 1)])
+        cell = jax.nn.one_hot(self._cell(state, settings), NUM_CELLS, dtype=jnp.float32)
+        held = jax.nn.one_hot(state.keys_held, self.num_keys + 1, dtype=jnp.float32)
+        return jnp.concatenate([position[None], cell, held])
 
     def _cell(self, state: State, params: Params) -> Array:
         corridor = jnp.asarray(self.layout)[state.time]

@@ -190,7 +190,7 @@ class RoomsDelayed(SizedEnvironment, FiniteEnvironment):
         length = self.max_length if params is None else params.length
         parts = [state.row / (SIZE - 1), state.column / (SIZE - 1), state.time / length]
         place = jnp.stack([jnp.asarray(part, jnp.float32) for part in parts])
-        return jnp.concatenate([place, jax.nn.one_hot(state.room, self.last_room + 1)])
+        return jnp.concatenate([place, jax.nn.one_hot(state.room, self.last_room + 1, dtype=jnp.float32)])
 
 
 def _same(a: Int[Array, "2"], b: Int[Array, "2"]) -> Array:

@@ -112,4 +112,4 @@ class Shortcut(FiniteEnvironment):
 
     def get_obs(self, state: State, params: Params | None = None, key: jax.Array | None = None) -> Float[Array, "N"]:
         del params, key
-        return jax.nn.one_hot(state.position, self.size - 1)
+        return jax.nn.one_hot(state.position, self.size - 1, dtype=jnp.float32)

@@ -116,4 +116,4 @@ class StochasticChain(TimeLimitedEnvironment, FiniteEnvironment):
         del key
         settings: Params = self.default_params if params is None else params
         visited = jnp.asarray(state.visited * settings.visible, jnp.float32)
-        return jnp.append(jax.nn.one_hot(state.position, self.size), visited)
+        return jnp.append(jax.nn.one_hot(state.position, self.size, dtype=jnp.float32), visited)

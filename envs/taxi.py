@@ -166,4 +166,4 @@ class Taxi(TimeLimitedEnvironment, FiniteEnvironment):
         del params, key
         kinds = [(state.row, SIZE), (state.column, SIZE)]
         kinds += [(state.passenger, NUM_LANDMARKS + 1), (state.destination, NUM_LANDMARKS)]
-        return jnp.concatenate([jax.nn.one_hot(kind, number) for kind, number in kinds])
+        return jnp.concatenate([jax.nn.one_hot(kind, number, dtype=jnp.float32) for kind, number in kinds])

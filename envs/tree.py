@@ -131,7 +131,7 @@ class Tree(FiniteEnvironment):
 
     def get_obs(self, state: State, params: Params | None = None, key: jax.Array | None = None) -> Float[Array, "S"]:
         del params, key
-        return jax.nn.one_hot(state.node, self.num_states)
+        return jax.nn.one_hot(state.node, self.num_states, dtype=jnp.float32)
 
 
 def _outcome(node: Array, action: Array, params: Params) -> Array:

@@ -128,7 +128,7 @@ class WatchRepair(SizedEnvironment):
         length = self.max_length if params is None else params.length
         counts = jnp.stack([state.repaired, state.jams / length, state.flats / length]).astype(jnp.float32)
         time = jnp.asarray(state.time / length, jnp.float32)
-        return jnp.concatenate([counts, jax.nn.one_hot(state.brand, NUM_BRANDS), time[None]])
+        return jnp.concatenate([counts, jax.nn.one_hot(state.brand, NUM_BRANDS, dtype=jnp.float32), time[None]])
 
     def observation_space(self, params: Params) -> spaces.Box:
         del params

@@ -173,7 +173,8 @@ class NoisyReward(Wrapper):
     ) -> tuple[Array, PyTree, Array, Array, dict]:
         step_key, noise_key = jax.random.split(key)
         observation, state, reward, terminated, info = self.env.step_env(step_key, state, action, params.inner)
-        return observation, state, reward + params.scale * jax.random.normal(noise_key), terminated, info
+        noise = params.scale * jax.random.normal(noise_key, dtype=jnp.float32)
+        return observation, state, reward + noise, terminated, info
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,17 +216,17 @@ class PreviousAction(FlattenObservation):
 
     def observation_space(self, params: PyTree) -> spaces.Box:
         space = super().observation_space(params)
-        low = jnp.concatenate([space.low, jnp.zeros(self.num_actions)])
-        high = jnp.concatenate([space.high, jnp.ones(self.num_actions)])
+        low = jnp.concatenate([space.low, jnp.zeros(self.num_actions, jnp.float32)])
+        high = jnp.concatenate([space.high, jnp.ones(self.num_actions, jnp.float32)])
         return spaces.Box(low, high, low.shape, jnp.float32)
 
     def step_env(
         self, key: jax.Array, state: PyTree, action: Array, params: PyTree
     ) -> tuple[Array, PyTree, Array, Array, dict]:
         observation, state, reward, terminated, info = super().step_env(key, state, action, params)
-        shown = jnp.concatenate([observation, jax.nn.one_hot(action, self.num_actions)])
+        shown = jnp.concatenate([observation, jax.nn.one_hot(action, self.num_actions, dtype=jnp.float32)])
         return shown, state, reward, terminated, info
 
     def reset_env(self, key: jax.Array, params: PyTree) -> tuple[Array, PyTree]:
         observation, state = super().reset_env(key, params)
-        return jnp.concatenate([observation, jnp.zeros(self.num_actions)]), state
+        return jnp.concatenate([observation, jnp.zeros(self.num_actions, jnp.float32)]), state

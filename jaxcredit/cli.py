@@ -20,6 +20,7 @@ import functools
 import importlib
 import inspect
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -93,10 +94,11 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run a command; what the user can mend ends it with one paragraph and exit code 2."""
+    """Run a command; what the user can mend ends it with one paragraph and exit code 2, a full disk or such with 1."""
     commands = {"list": list_, "train": train, "compare": compare, "sweep": sweep, "fidelity": fidelity, "plot": plot}
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "jaxcredit"
     jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", str(cache)))
+    logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs tracebacks of what is said below in one line
     try:
         tyro.extras.subcommand_cli_from_dict(
             commands, prog="jaxcredit", description=__doc__, args=argv, config=(tyro.conf.OmitArgPrefixes,)
@@ -104,6 +106,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     except ValueError as error:
         print(f"jaxcredit: {error}", file=sys.stderr)
         sys.exit(2)
+    except OSError as error:
+        print(f"jaxcredit: {error}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt as stop:
         print(f"jaxcredit: {stop or 'stopped'}", file=sys.stderr)
         sys.exit(130)
@@ -366,7 +371,7 @@ def fidelity(
       critic: a table of mean value targets, learned with the estimator, or the exact values.
       fit_episodes: on which estimator and critic are fitted, per repeat.
       episodes: fresh ones on which they are judged, per repeat.
-      repeats: fits, each with its own episodes.
+      repeats: fits, each with its own episodes; intervals are over them, and want about 16.
       seed: of all randomness.
       directory: where to write fidelity.csv and fidelity.png; nowhere if not given.
     """
@@ -451,19 +456,31 @@ def plot(
     import pandas as pd
 
     frames = []
-    for directory in directories:
+    names = told_apart(directories)
+    for name, directory in names.items():
         frame = read_metrics(directory)
         _check_name(f"metric in {directory}", metric, frame.columns)
-        name = directory.resolve().name
         if "method" not in frame:
             frame = frame.assign(method=name)
-        elif len(directories) > 1:
+        elif len(names) > 1:
             frame = frame.assign(method=name + "/" + frame["method"])
         frames.append(frame)
     ylabel, xlabel = metric.replace("_", " "), x.replace("_", " ")
     curves = curves_of(pd.concat(frames), metric, x=x)
     learning_curves(curves, output, ylabel=ylabel, xlabel=xlabel, threshold=threshold)
     print(output)
+
+
+def told_apart(directories: Iterable[Path]) -> dict[str, Path]:
+    """Each directory once, by the shortest end of its path that no other one has."""
+    paths = {directory.resolve().parts: directory for directory in directories}
+
+    def name(path: tuple[str, ...]) -> str:
+        others = [other for other in paths if other != path]
+        length = next(n for n in range(1, len(path) + 1) if all(other[-n:] != path[-n:] for other in others))
+        return str(Path(*path[-length:]))
+
+    return {name(path): directory for path, directory in paths.items()}
 
 
 # Building an agent from words --------------------------------------------------------------------------------------

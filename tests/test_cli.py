@@ -1,7 +1,10 @@
 """The command line, called in this process as the shell would call it."""
 
 import json
+import runpy
+import shutil
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,7 +14,7 @@ from PIL import Image
 
 import envs
 from envs.wrappers import PreviousAction
-from jaxcredit.cli import load_estimator, main
+from jaxcredit.cli import load_estimator, main, told_apart
 from jaxcredit.training.compare import Comparison
 
 TINY = ["--agent", "a2c", "--seeds", "2", "--eval-episodes", "4", "--set", "num_steps=4"]
@@ -42,12 +45,12 @@ number = 3
 """
 
 
-def fails(capsys, *arguments):
-    """The message of a command that must end with exit code 2, on standard error alone."""
+def fails(capsys, *arguments, code=2):
+    """The message of a command that must end with this exit code, on standard error alone."""
     with pytest.raises(SystemExit) as stop:
         main(list(arguments))
     out, err = capsys.readouterr()
-    assert stop.value.code == 2 and out == "" and err.startswith("jaxcredit: ") and err.count("\n") == 1
+    assert stop.value.code == code and out == "" and err.startswith("jaxcredit: ") and err.count("\n") == 1
     return err
 
 
@@ -144,6 +147,20 @@ def test_plot_puts_runs_and_comparisons_into_one_figure(trained, compared, capsy
     assert "'episode_retrun'" in fails(capsys, "plot", str(trained), "--metric", "episode_retrun")
 
 
+def test_plot_tells_runs_of_equal_name_apart(trained, monkeypatch):
+    drawn = []
+    shutil.copytree(trained, "later/trained")
+    monkeypatch.setattr("jaxcredit.cli.learning_curves", lambda curves, *rest, **options: drawn.extend(curves))
+    main(["plot", str(trained), "later/trained"])
+    assert drawn == [f"{trained.parent.name}/trained", "later/trained"]
+
+
+def test_names_are_the_shortest_that_differ(folder):
+    paths = [Path(path) for path in ("a/x", "b/x", "b/y", "c/../a/x")]
+    assert list(told_apart(paths)) == ["a/x", "b/x", "y"]
+    assert list(told_apart([Path("/x"), Path("/a/x")])) == ["/x", "a/x"]
+
+
 def test_sweep_prints_and_draws_every_point(folder, capsys):
     main([
         "sweep", "--env", "ProbeAction", "--values", "learning_rate=0.01,0.1", "credit.lam=0.5,1",
@@ -214,6 +231,17 @@ def test_errors_are_one_paragraph(folder, capsys, arguments, message):
     (folder / "broken.json").write_text("{")
     assert message in fails(capsys, *arguments)
     assert not (folder / "free").exists()
+
+
+def test_what_cannot_be_written_is_one_paragraph(folder, capsys):
+    sweep = ["sweep", "--env", "ProbeAction", "--values", "clip=1", "--directory", "/proc/nowhere"]
+    assert "/proc/nowhere" in fails(capsys, *sweep, code=1)
+
+
+def test_the_package_is_the_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["jaxcredit", "list", "gae"])
+    runpy.run_module("jaxcredit", run_name="__main__")
+    assert "credit.lam" in capsys.readouterr().out
 
 
 def test_a_directory_is_not_used_twice(trained, capsys):

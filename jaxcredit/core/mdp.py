@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Int
 
 from jaxcredit.core.frozen import Frozen
@@ -54,8 +55,24 @@ class TabularMDP(Frozen):
         return self.successor.shape[1]
 
     def row(self, code: Int[Array, "..."]) -> Int[Array, "..."]:
-        """Index of a state by what the environment's `encode` calls it."""
-        return jnp.searchsorted(self.code, code).astype(jnp.int32)
+        """Index of a state by what the environment's `encode` calls it.
+
+        A traced code is not looked up: one that the table does not hold gives the index of another state, or S.
+
+        Raises:
+          ValueError: no such state in the table (where the code is concrete), or a table without codes.
+        """
+        if self.code is None:
+            raise ValueError("This table does not say what an environment calls its states: give it a code.")
+        index = jnp.searchsorted(self.code, code).astype(jnp.int32)
+        if not isinstance(index, Tracer):
+            missing = np.setdiff1d(code, self.code).tolist()
+            if missing:
+                raise ValueError(
+                    f"The table has no state of code {missing[0]}: it cannot be reached with these params, or the "
+                    "code is of an environment of other sizes."
+                )
+        return index
 
     def astype(self, dtype: Any) -> TabularMDP:
         """The same table in another precision; probabilities are normalised anew, so that they sum to 1 in it."""
@@ -83,7 +100,8 @@ def enumerate_mdp(env: Any, params: Any) -> TabularMDP:
     Returns:
       The table; its rows are in the order of `encode`.
     Raises:
-      ValueError: an environment that is not finite, or one with more than `MAX_OUTCOMES` outcomes.
+      ValueError: an environment that is not finite, or one with more than `MAX_OUTCOMES` outcomes; params that are
+        traced, or hold several values to `vmap` over.
     """
     if not all(hasattr(env, name) for name in ("noise", "initial", "transition", "encode", "decode")):
         raise ValueError(
@@ -95,6 +113,7 @@ def enumerate_mdp(env: Any, params: Any) -> TabularMDP:
             f"{getattr(env, 'name', env)} has {env.num_states:,} combinations of its state's fields, more than "
             "int32 can number. Choose a smaller one."
         )
+    _require_one_task(env, params)
     noise, chance = env.noise(params)
     chance = np.asarray(chance)
     first_states, first_chance = jax.tree.map(np.asarray, env.initial(params))
@@ -123,6 +142,23 @@ def enumerate_mdp(env: Any, params: Any) -> TabularMDP:
     np.add.at(initial, np.searchsorted(known, first), np.where(first_chance > 0, first_chance, 0))
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return _table(env, params, known, initial, columns)
+
+
+def _require_one_task(env: Any, params: Any) -> None:
+    """Refuse params that are traced, or of several tasks."""
+    if any(isinstance(x, Tracer) for x in (jnp.zeros(()), *jax.tree.leaves(params))):
+        raise ValueError(
+            "enumerate_mdp finds out on the host what can be reached: call it outside of jit, vmap and grad, with "
+            "concrete params. The environment's own `mdp` can be traced."
+        )
+    usual = jax.tree.leaves(env.default_params)
+    for (path, x), one in zip(jax.tree_util.tree_leaves_with_path(params), usual, strict=False):
+        if np.shape(x) != np.shape(one):
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise ValueError(
+                f"{name}={np.asarray(x).tolist()} is of several tasks, and enumerate_mdp takes one: call it for "
+                "each, or vmap the environment's own `mdp`."
+            )
 
 
 def decisive_states(env: Any, params: Any, noise: Any, states: Any) -> Bool[Array, "S"] | None:

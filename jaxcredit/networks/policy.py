@@ -12,6 +12,8 @@ from jaxcredit.core.frozen import Frozen
 from jaxcredit.core.statistics import RunningMoments
 from jaxcredit.networks.mlp import flatten_observation
 
+NamedShapes = tuple[tuple[str, tuple[int, ...]], ...]
+
 
 def apply_normalised(
     network: Any, params: Any, moments: RunningMoments | None, carry: Any, observation: Any, first: jax.Array
@@ -30,6 +32,16 @@ def into_bounds(action: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array
     return jnp.clip(centre + half * action, low, high)
 
 
+def named_shapes(observation: Any) -> NamedShapes:
+    """Name and shape of every leaf; an observation that is one array has one without a name."""
+    leaves = jax.tree_util.tree_leaves_with_path(observation)
+    return tuple((jax.tree_util.keystr(path, simple=True, separator="."), jnp.shape(leaf)) for path, leaf in leaves)
+
+
+def _show(shapes: NamedShapes) -> str:
+    return ", ".join(f"{name} {shape}".strip() for name, shape in shapes)
+
+
 @struct.dataclass(eq=False)  # jit asks for the hash of what it compiles: the object's own, for arrays have none
 class Policy(Frozen):
     """A policy for use outside of training: `policy(key, observation)` samples an action.  Pure; jit and vmap it.
@@ -38,19 +50,21 @@ class Policy(Frozen):
       params: of the network.
       moments: by which observations are scaled, or None.
       bounds: least and greatest action `[D]` each, or None for discrete actions.
+      shapes: of the observations it was trained on, see `named_shapes`.
       network: `apply(params, carry, observation, first) -> (carry, distribution, value, extras)`.
     """
 
     params: Any
     moments: RunningMoments | None
     bounds: tuple[jax.Array, jax.Array] | None
+    shapes: NamedShapes = struct.field(pytree_node=False)
     network: Any = struct.field(pytree_node=False)
 
     def __call__(self, key: jax.Array, observation: Any) -> jax.Array:
         """Sample an action for one observation.
 
         Raises:
-          ValueError: the policy has memory; use `step`.
+          ValueError: the policy has memory (use `step`), or the observation has another shape than in training.
         """
         if self.network.recurrent:
             raise ValueError("This policy has memory: call step(key, carry, observation, first), from initial_carry().")
@@ -70,7 +84,15 @@ class Policy(Frozen):
           first: `[]` bool, the step starts an episode.
         Returns:
           the hidden state after it, and the environment's action.
+        Raises:
+          ValueError: the observation has another shape than in training.
         """
+        given = named_shapes(observation)
+        if given != self.shapes:
+            raise ValueError(
+                f"This policy was trained on observations {_show(self.shapes)}, and was given {_show(given)}. It takes "
+                "that of one environment; vmap it over several."
+            )
         carries = jax.tree.map(lambda x: x[None], carry)
         sequence = jax.tree.map(lambda x: jnp.asarray(x)[None, None], observation)
         carries, distribution, _, _ = apply_normalised(

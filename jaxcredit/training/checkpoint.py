@@ -79,22 +79,26 @@ class Checkpoints:
 
     def save(self, point: int, arrays: Arrays, by_seed: Iterable[str], score: float) -> None:
         """Write in the background, once the one before is written; the arrays must stay as they are."""
-        self._wait()
+        self.wait()
         item = self._save(arrays | {BY_SEED: np.asarray(list(by_seed))})
         metrics = {"score": -math.inf if math.isnan(score) else float(score)}
         self._writing = self._writer.submit(
             self._manager.save, point, args=self._composite(**{ITEM: item}), metrics=metrics
         )
 
-    def close(self) -> None:
-        """Wait until everything is on the disk."""
-        self._wait()
-        self._writer.shutdown()
-        self._manager.close()
+    def wait(self) -> None:
+        """Return once everything is on the disk; raise what came in the way, once."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
 
-    def _wait(self) -> None:
-        if self._writing is not None:
-            self._writing.result()
+    def close(self) -> None:
+        """Wait, and let go of the threads."""
+        try:
+            self.wait()
+        finally:
+            self._writer.shutdown()
+            self._manager.close()
 
 
 def newest(directory: Path) -> Checkpoint | None:

@@ -34,6 +34,7 @@ PACKAGES = ("jaxcredit", "jax", "jaxlib", "flax", "optax", "gymnax", "numpy")
 INDEX = ("seed", "point", "iteration", "total_steps", "valid_steps", "episodes")
 SECONDS_BETWEEN_LINES = 10
 LOCK = ".lock"
+METRICS = "metrics.csv"
 RESULTS = ("metrics.parquet", "summary.csv", "curves.png")
 CONFIG, CHECKPOINTS, PARTS = "config.json", "checkpoints", "seeds_*"
 
@@ -146,20 +147,19 @@ class RunFiles:
     def __init__(self, directory: Path, config: dict[str, Any], *, resume: bool = False) -> None:
         self.directory = claim(directory, config, resume=resume)
         self._label = config["label"]
-        self._events: Any = None
+        self._events: Events | None = None
 
     def begin(self, points: Sequence[pandas.DataFrame]) -> None:
         """Open the files with the points that are known already; what may stand there beyond them is dropped."""
         import pandas as pd
-        from tensorboardX import SummaryWriter
 
         remove_results(self.directory)
-        path = self.directory / "metrics.csv"
+        path = self.directory / METRICS
         path.unlink(missing_ok=True)
         if points:
             write_whole(path, pd.concat(points).to_csv(index=False))
         after = int(points[-1]["valid_steps"].to_numpy().mean()) + 1 if points else None
-        self._events = SummaryWriter(str(self.directory), purge_step=after)
+        self._events = Events(self.directory, after)
 
     def close(self) -> None:
         if self._events is not None:
@@ -167,16 +167,44 @@ class RunFiles:
 
     def append(self, rows: pandas.DataFrame) -> None:
         """Add one point: a row per seed."""
-        path = self.directory / "metrics.csv"
+        path = self.directory / METRICS
         rows.to_csv(path, mode="a", header=not path.exists(), index=False)
-        step, values = scalars(rows)
-        for name, value in values.items():
-            self._events.add_scalar(name, value, step)
-        self._events.flush()
+        if self._events is not None:
+            self._events.add(*scalars(rows))
 
     def finish(self, frame: pandas.DataFrame, summary: pandas.DataFrame) -> None:
         """Write what is made of all points."""
         write_results(self.directory, frame, summary, self._label)
+
+
+class Events:
+    """A file for TensorBoard, written at once: what goes wrong is raised, as it is not by tensorboardX's thread.
+
+    Args:
+      directory: where.
+      after: the step from which on TensorBoard is to forget what earlier files say, or None.
+    """
+
+    def __init__(self, directory: Path, after: int | None) -> None:
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto import event_pb2, summary_pb2
+
+        self._of, self._summary = event_pb2, summary_pb2
+        self._writer = EventsWriter(str(directory / "events"))
+        if after is not None:
+            self._write(after, session_log=self._of.SessionLog(status=self._of.SessionLog.START))
+
+    def add(self, step: int, values: dict[str, float]) -> None:
+        """Write one point."""
+        value = [self._summary.Summary.Value(tag=name, simple_value=x) for name, x in values.items()]
+        self._write(step, summary=self._summary.Summary(value=value))
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _write(self, step: int, **what: Any) -> None:
+        self._writer.write_event(self._of.Event(wall_time=time.time(), step=step, **what))
 
 
 def write_results(directory: Path, frame: pandas.DataFrame, summary: pandas.DataFrame, label: str) -> None:
@@ -202,10 +230,12 @@ def claim(directory: str | Path, config: dict[str, Any], *, resume: bool = False
       directory: where; parents are made.
       config: every setting.
       resume: accept a directory that holds a run of the same settings, and leave its `config.json` as it is.
+    Returns:
+      Its absolute path.
     Raises:
       ValueError: it already holds a run (with `resume`: one of other settings, or whose settings are lost).
     """
-    directory = Path(directory)
+    directory = Path(directory).absolute()
     if not resume:
         require_free(directory)
     elif require_same(directory, config):
@@ -216,17 +246,36 @@ def claim(directory: str | Path, config: dict[str, Any], *, resume: bool = False
 
 
 @contextmanager
+def writing(what: str, directory: Path) -> Iterator[None]:
+    """Say what of a run could not be written where, and how it goes on.
+
+    Raises:
+      OSError: made of the one that comes, which is its cause.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"{directory}: {what} could not be written ({error}). Mend that, then go on from the last checkpoint there "
+            "by resume=True (--resume), or give another directory."
+        ) from error
+
+
+@contextmanager
 def locked(directory: Path | None) -> Iterator[None]:
     """Keep a directory to this run while it is alive, where the file system can; None is nobody's.
 
     Raises:
       ValueError: another live run has it.
+      OSError: it cannot be written.
     """
     if directory is None or fcntl is None:
         yield
         return
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / LOCK).open("a") as file:
+    with writing("settings", directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / LOCK).open("a")
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -257,6 +306,23 @@ def require_free(directory: str | Path) -> Path:
         )
     _require_nothing_saved(directory)
     return directory
+
+
+def require_nothing_lost(directory: Path) -> None:
+    """Raise a ValueError if a run that has no checkpoint left would be lost by beginning anew.
+
+    Not where it was killed before its first checkpoint: that is only said.
+    """
+    checkpoints, metrics = directory / CHECKPOINTS, directory / METRICS
+    missing = f"no checkpoint to go on from in {checkpoints}"
+    lost = [path.name for path in (metrics, *(directory / name for name in RESULTS)) if path.exists()]
+    if lost == [METRICS] and checkpoints.exists():
+        warnings.warn(f"There is {missing}: the run in {directory} begins anew.", stacklevel=2)
+    elif lost:
+        raise ValueError(
+            f"{directory} holds what a run wrote ({', '.join(lost)}), but {missing}. Nothing of it was changed; put "
+            "the checkpoints back, delete the directory to train from the start, or give another one."
+        )
 
 
 def require_possible(directory: Path) -> None:
@@ -365,6 +431,7 @@ def provenance() -> dict[str, Any]:
 def _program() -> str:
     """What is run, without the folders of this machine: relative to the current one, else its name alone."""
     path = Path(sys.argv[0])
+    path = path.parent if path.name == "__main__.py" else path  # python -m jaxcredit
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else path.name
 
 
@@ -457,8 +524,8 @@ def read_metrics(directory: Path) -> pandas.DataFrame:
 
     if (directory / "metrics.parquet").exists():
         return pd.read_parquet(directory / "metrics.parquet")
-    if (directory / "metrics.csv").exists():
-        return pd.read_csv(directory / "metrics.csv")
+    if (directory / METRICS).exists():
+        return pd.read_csv(directory / METRICS)
     begun = [part for part in sorted(directory.glob(PARTS)) if _has_metrics(part)]
     if begun:
         return pd.concat([read_metrics(part) for part in begun], ignore_index=True)

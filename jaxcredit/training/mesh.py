@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 SEEDS = "seeds"
 GIB = 2**30
+PATIENCE = 30 * 24 * 3600  # seconds that a process waits at its end for slower ones, which would die with it
 
 
 def local_mesh() -> Mesh:
@@ -85,6 +87,9 @@ def join_processes(coordinator: str | None = None, processes: int | None = None,
 
     Under SLURM (or another launcher that JAX knows) nothing need be given.
 
+    A process that has ended waits for the others, however long they take (with JAX 0.8.0, five minutes).  One that dies
+    is noticed within two minutes: JAX ends the others with a message that says so; `resume=True` in all goes on.
+
     Args:
       coordinator: HOST:PORT of process 0.
       processes: how many there are.
@@ -98,7 +103,9 @@ def join_processes(coordinator: str | None = None, processes: int | None = None,
             f"coordinator={coordinator}, processes={processes}, process={process}: give all three (HOST:PORT of "
             "process 0, how many there are, which one this is), or none of them under SLURM."
         )
-    jax.distributed.initialize(coordinator, processes, process)
+    known = inspect.signature(jax.distributed.initialize).parameters
+    options: dict[str, Any] = {"shutdown_timeout_seconds": PATIENCE} if "shutdown_timeout_seconds" in known else {}
+    jax.distributed.initialize(coordinator, processes, process, **options)
 
 
 def under_slurm() -> bool:

@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
@@ -17,7 +18,7 @@ from jaxcredit.networks.actor_critic import ActorCritic
 from jaxcredit.networks.policy import Policy
 from jaxcredit.training import checkpoint
 from jaxcredit.training.checkpoint import FOLDER, Checkpoints, from_named_arrays, named_arrays, named_leaves
-from jaxcredit.training.logging import CONFIG, INDEX, PARTS, RunFiles, finite_iqm
+from jaxcredit.training.logging import CONFIG, INDEX, PARTS, RunFiles, finite_iqm, require_nothing_lost, writing
 
 if TYPE_CHECKING:
     import pandas
@@ -53,14 +54,19 @@ class Record:
       saving: when to save.
       axes: the seed axis of every leaf of the state.
     Raises:
-      ValueError: the folder holds a run (resume: of other settings, or whose checkpoints are all damaged).
+      ValueError: the folder holds a run (resume: of other settings, or whose checkpoints are all damaged, or whose
+        results are there without them).
+      OSError: of this and of every method, if something cannot be written.
     """
 
     def __init__(self, directory: Path, config: dict[str, Any], saving: Saving, axes: Any) -> None:
-        folder = directory / FOLDER
-        self._saved = checkpoint.newest(folder) if saving.resume else None
-        self._files = RunFiles(directory, config, resume=saving.resume)
-        self._checkpoints = Checkpoints(folder, saving.keep) if saving.every < math.inf else None
+        self._directory, folder = directory, directory / FOLDER
+        with writing("settings", directory):
+            self._saved = checkpoint.newest(folder) if saving.resume else None
+            self._files = RunFiles(directory, config, resume=saving.resume)  # of other settings is said first
+            if saving.resume and self._saved is None:
+                require_nothing_lost(directory)
+            self._checkpoints = Checkpoints(folder, saving.keep) if saving.every < math.inf else None
         self._saving = saving
         self._by_seed = [STATE + name for name, _ in named_leaves(axes)]
         self._last_time, self._last_point = time.monotonic(), self._saved.point if self._saved else 0
@@ -68,29 +74,36 @@ class Record:
     def __enter__(self) -> Record:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        if self._checkpoints is not None:
-            self._checkpoints.close()
-        self._files.close()
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        said = kind is not None and issubclass(kind, OSError)
+        with suppress(OSError) if said else writing("checkpoints", self._directory), ExitStack() as closing:
+            closing.callback(self._files.close)
+            if self._checkpoints is not None:
+                closing.callback(self._checkpoints.close)
 
     def restore(self, like: State) -> tuple[State, list[pandas.DataFrame]] | None:
         """The saved state and points, None if there are none; the files then hold these points and no later one."""
         import pandas as pd
 
         if self._saved is None:
-            self._files.begin([])
+            self._begin([])
             return None
         arrays, self._saved = self._saved.arrays, None
         state = from_named_arrays(like, _without_prefix(STATE, arrays))
         curves = _without_prefix(CURVES, arrays)
         frame = pd.DataFrame({name: curves[name] for name in (*INDEX, *sorted(curves.keys() - set(INDEX)))})
         points = [rows.reset_index(drop=True) for _, rows in frame.groupby("point")]
-        self._files.begin(points)
+        self._begin(points)
         return state, points
+
+    def _begin(self, points: Sequence[pandas.DataFrame]) -> None:
+        with writing("metrics", self._directory):
+            self._files.begin(points)
 
     def add(self, points: Sequence[pandas.DataFrame], state: Any) -> None:
         """Write the latest point, and a checkpoint if it is time."""
-        self._files.append(points[-1])
+        with writing("metrics", self._directory):
+            self._files.append(points[-1])
         if time.monotonic() - self._last_time >= self._saving.every:
             self.save(points, state)
 
@@ -103,11 +116,18 @@ class Record:
         frame = pd.concat(points, ignore_index=True)
         curves = {CURVES + str(name): column.to_numpy(copy=True) for name, column in frame.items()}
         arrays = {STATE + name: x for name, x in named_arrays(state).items()}
-        self._checkpoints.save(len(points), arrays | curves, self._by_seed, finite_iqm(points[-1][self._saving.best]))
+        score = finite_iqm(points[-1][self._saving.best])
+        with writing("checkpoints", self._directory):
+            self._checkpoints.save(len(points), arrays | curves, self._by_seed, score)
         self._last_time, self._last_point = time.monotonic(), len(points)
 
     def finish(self, frame: pandas.DataFrame, summary: pandas.DataFrame) -> None:
-        self._files.finish(frame, summary)
+        """Write what is made of all points, once the checkpoint that goes with it is written."""
+        with writing("checkpoints", self._directory):
+            if self._checkpoints is not None:
+                self._checkpoints.wait()  # a run that has results but no checkpoint is not gone on with
+        with writing("results", self._directory):
+            self._files.finish(frame, summary)
 
 
 def load_policy(
@@ -140,10 +160,12 @@ def load_policy(
     described = _settings(folder / CONFIG)["policy"]
     moments = {name: jnp.asarray(x) for name, x in _without_prefix(STATE + "moments.", arrays).items()}
     bounds = described["bounds"]
+    seen = _without_prefix(STATE + "runner.observation", arrays)  # by every environment of the seed
     return Policy(
         params=unflatten_dict(_without_prefix(STATE + "params.", arrays), sep="."),
         moments=RunningMoments(**moments) if moments else None,
         bounds=None if bounds is None else (jnp.asarray(bounds[0]), jnp.asarray(bounds[1])),
+        shapes=tuple((name.removeprefix("."), x.shape[1:]) for name, x in seen.items()),
         network=_network(described["network"]) if agent is None else agent.policy,
     )
 

@@ -32,6 +32,7 @@ from jaxcredit.training.logging import (
     require_free,
     require_same,
     write_results,
+    writing,
 )
 from jaxcredit.training.mesh import seeds_of_process, texts_of_processes, wait_for_processes
 from jaxcredit.training.programs import Programs, compile_programs, over_axes
@@ -101,7 +102,8 @@ def run(
       keys: typed random keys, one per seed, `[S]`.
       total_steps: environment steps (slots) to collect per seed; rounded up to whole chunks, which is at most one
         iteration, or one part in `num_points`, more.
-      directory: where to write (see `RunFiles`), checkpoints included; None writes nothing.
+      directory: where to write (see `RunFiles`), checkpoints included; None writes nothing.  A relative path is one
+        from where the process is now.
       resume: go on with the run in `directory`, if there is one; it must have been called with the same settings.
       num_points: most points of a curve, hence most chunks.
       eval_episodes: if positive, evaluate every final policy on so many fresh episodes.
@@ -120,8 +122,9 @@ def run(
       A `RunResult`.
     Raises:
       ValueError: keys that are no `[S]` typed keys, sizes below 1, processes that were given different settings, a
-        directory that already holds a run (or, with `resume`, a run that is alive, of other settings or with only
-        damaged checkpoints), or whatever `OnPolicyAgent.init` and `evaluate` object to.
+        directory that already holds a run (or, with `resume`, a run that is alive, of other settings, or whose
+        checkpoints are all damaged or gone), or whatever `OnPolicyAgent.init` and `evaluate` object to.
+      OSError: something cannot be written (a full disk, say); the run goes on by `resume=True` once it can.
       KeyboardInterrupt: after Ctrl-C or SIGTERM, once everything is written.
     """
     check_keys(keys)
@@ -149,7 +152,7 @@ def run(
         "policy": {"network": describe(agent.policy), "bounds": describe(agent.bounds)},
     }
     require_alike(texts_of_processes(json.dumps(config)))
-    directory = None if directory is None else Path(directory)
+    directory = None if directory is None else Path(directory).absolute()  # wherever the process goes meanwhile
     if directory is not None:
         if not resume:
             require_free(directory)
@@ -172,7 +175,8 @@ def run(
         if directory is not None and jax.process_index() == 0:
             held.enter_context(locked(directory))
             if not alone:
-                remove_results(claim(directory, config, resume=resume))
+                with writing("settings", directory):
+                    remove_results(claim(directory, config, resume=resume))
         wait_for_processes("claimed")  # before others put their seeds' folders there
         training = _Training(programs, chunks, per_chunk, interrupted, until, _Teller(show, label, len(parts) * chunks))
         compiled = time.perf_counter()
@@ -189,9 +193,11 @@ def run(
                 results.append(training.train(keys, part, record, tracker))
     state, frame, summary = _merge(results, programs.axes)
     if directory is not None and len(parts) > 1 and jax.process_count() == 1:
-        write_results(directory, frame, summary, label)
+        with writing("results", directory):
+            write_results(directory, frame, summary, label)
     if interrupted.is_set():
-        where = "" if directory is None else f"; go on with resume=True (--resume), its files are in {directory}"
+        go_on = "; go on with resume=True (--resume)" if checkpoint_seconds < math.inf else ""
+        where = "" if directory is None else f"{go_on}; its files are in {directory}"
         points = frame.groupby("seed").size().sum() // len(keys)
         raise KeyboardInterrupt(f"{label} was stopped after {points} of {chunks} points{where}")
     seconds = time.perf_counter() - compiled

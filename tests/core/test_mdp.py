@@ -69,6 +69,18 @@ def test_rows_are_found_by_the_code_of_the_environment(tables):
     assert int(reachable.row(env.encode(state))) == 5
 
 
+def test_codes_that_the_table_lacks_are_refused_where_they_are_known(tables):
+    _, reachable, full = tables
+    absent = jnp.setdiff1d(full.code, reachable.code)[:2]
+    with pytest.raises(ValueError, match=f"no state of code {absent[0]}:"):
+        reachable.row(absent)
+    with pytest.raises(ValueError, match=f"no state of code {full.num_states}:"):
+        full.row(jnp.array([3, full.num_states]))
+    assert jax.jit(reachable.row)(absent).shape == (2,)
+    with pytest.raises(ValueError, match="give it a code"):
+        coin().row(jnp.array(0))
+
+
 def test_precision_can_be_raised(tables):
     _, reachable, _ = tables
     with jax.enable_x64(True):
@@ -83,3 +95,18 @@ def test_what_cannot_be_enumerated_is_refused(monkeypatch):
     monkeypatch.setattr(core, "MAX_OUTCOMES", 100)
     with pytest.raises(ValueError, match=r"at least .* x 4 x 4"):
         enumerate_mdp(*envs.make("KeyToDoor", length=6))
+
+
+def test_what_is_traced_or_of_several_tasks_is_not_enumerated():
+    env, params = envs.make("KeyToDoor", length=[5, 6])
+    with pytest.raises(ValueError, match=r"length=\[5, 6\] is of several tasks"):
+        enumerate_mdp(env, params)
+    axes = jax.tree.map(lambda x: 0 if x.ndim else None, params)
+    one = params.replace(length=params.length[0])
+    for trace in (
+        lambda: jax.vmap(lambda p: enumerate_mdp(env, p), (axes,))(params),
+        lambda: jax.jit(lambda p: enumerate_mdp(env, p))(one),
+        lambda: jax.jit(lambda: enumerate_mdp(env, one))(),
+    ):
+        with pytest.raises(ValueError, match="outside of jit, vmap and grad"):
+            trace()

@@ -107,3 +107,9 @@ def test_memory_chain_shows_its_context_twice_and_outside_of_its_space(rollout):
     np.testing.assert_allclose(record["observation"][0, :, 0], [1, 1, 2 / 3, 1 / 3], rtol=1e-6)
     space = env.observation_space(params)
     assert shown.min() == -1 and jnp.min(space.low) == 0
+
+
+@pytest.mark.parametrize("settings", [{"mapping_seed": 5}, {"mapping_seed": -1}, {"mapping_seed": 3, "n_actions": 3}])
+def test_discounting_chain_without_a_best_action_is_refused(settings):
+    with pytest.raises(ValueError, match=r"mapping_seed=-?\d is not allowed.* from 0 to n_actions - 1"):
+        envs.make("DiscountingChain-bsuite", **settings)

@@ -122,3 +122,38 @@ def test_importing_envs_leaves_brax_alone(monkeypatch):
     monkeypatch.setitem(sys.modules, "brax.envs", None)
     for module in (envs.adapters, envs):
         runpy.run_path(module.__file__)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("AmbiguousBandit", "deviation"),
+        ("CreditMaze", "noise"),
+        ("CreditMaze", "density"),
+        ("DelayedEffect", "sigma"),
+        ("KeyToDoor", "reward_noise"),
+        ("WatchRepair", "repair_deviation"),
+        ("WatchRepair", "delivery_deviation"),
+        ("Taxi", "slip_probability"),
+    ],
+)
+@pytest.mark.parametrize("value", [-0.1, float("nan"), [0.2, -0.2]])
+def test_deviations_and_probabilities_are_in_their_range(name, setting, value):
+    with pytest.raises(ValueError, match=f"{setting}=.* is not allowed: a (standard deviation|probability) is"):
+        envs.make(name, **{setting: value})
+
+
+@pytest.mark.parametrize("name", envs.OURS)
+def test_double_precision_leaves_observations_and_rewards_single(name):
+    """As the spaces say; and the state keeps its types, so that a scan can carry it."""
+    with jax.enable_x64(True):
+        plain, params = envs.make(name)
+        noisy = envs.NoisyReward(envs.DelayedReward(envs.PreviousAction(plain)))
+        wrapped = noisy.wrap(envs.DelayedReward(plain).wrap(params))
+        for env, settings in ((plain, params), (noisy, wrapped)):
+            key, action = jax.random.key(0), jnp.zeros((), jnp.int32)
+            observation, state = jax.eval_shape(env.reset, key, settings)
+            then, after, reward, *_ = jax.eval_shape(env.step, key, state, action, settings)
+            space = env.observation_space(settings)
+            assert observation.dtype == then.dtype == reward.dtype == space.dtype == jnp.float32
+            assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, state)

@@ -8,6 +8,7 @@ from jaxcredit.evaluation import statistics
 from jaxcredit.evaluation.statistics import (
     bootstrap_interval,
     bootstrap_ratio,
+    expanded_tails,
     iqm,
     probability_of_improvement,
     threshold_step,
@@ -59,6 +60,20 @@ def test_bootstrap_covers_the_truth_as_often_as_it_says():
     samples = np.random.default_rng(0).normal(size=(400, 1, 32))
     intervals = [bootstrap_interval(x, resamples=300, seed=k) for k, x in enumerate(samples)]
     assert 0.90 <= np.mean([interval.low <= 0 <= interval.high for interval in intervals]) <= 0.98
+
+
+@pytest.mark.parametrize(("n", "least", "most"), [(4, 0.8, 0.9), (8, 0.9, 0.96), (16, 0.93, 0.97)])
+def test_expanded_tails_let_few_values_cover_the_truth(n, least, most):
+    """The plain quantiles cover 0.79, 0.88 and 0.92 of the means of 4, 8 and 16 normal values."""
+    means = RNG.multinomial(n, np.full(n, 1 / n), size=1000) / n @ RNG.normal(size=(n, 2000))
+    low, high = np.quantile(means, expanded_tails(0.95, n), axis=0, method="nearest")
+    assert least < np.mean((low < 0) & (high > 0)) < most
+
+
+@pytest.mark.parametrize("n", [4, 16, 1000])
+def test_expanded_tails_are_those_of_students_distribution(n):
+    expected = scipy.stats.norm.cdf(np.sqrt(n / (n - 1)) * scipy.stats.t.ppf([0.05, 0.95], n - 1))
+    np.testing.assert_allclose(expanded_tails(0.9, n), expected, atol=2e-4)
 
 
 def test_leading_axes_share_resamples_and_chunks_change_nothing_but_memory(monkeypatch):

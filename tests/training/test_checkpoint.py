@@ -1,12 +1,15 @@
 """Saved runs: killed at any instant and called again they end as if nothing had happened, and damage is noticed."""
 
+import errno
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 import warnings
+from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +18,11 @@ import pandas as pd
 import pytest
 
 import jaxcredit as jc
+from jaxcredit.networks.policy import named_shapes
 from jaxcredit.training import checkpoint
 from jaxcredit.training.checkpoint import FOLDER, Checkpoints, from_named_arrays, named_arrays
-from jaxcredit.training.logging import describe, locked, read_metrics
+from jaxcredit.training.logging import RunFiles, describe, locked, read_metrics, remove_results
+from jaxcredit.training.npz import NpzHandler
 from jaxcredit.training.run import RunResult
 from tests.support.own_process import environment
 from tests.support.resumed_run import KEYS, SETTINGS, agent_with_everything, run_it
@@ -185,6 +190,61 @@ def test_checkpoints_without_their_settings_are_refused_and_left_alone(copy, res
     assert contents(copy) == before
 
 
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_run_whose_checkpoints_are_gone_is_refused_and_left_alone(copy, ended):
+    shutil.rmtree(copy / FOLDER)
+    if not ended:
+        remove_results(copy)
+    before = contents(copy)
+    with pytest.raises(
+        ValueError, match=r"wrote \(metrics\.csv.*\), but no checkpoint to go on from in .*checkpoints\. Noth"
+    ):
+        run_it(copy, resume=True)
+    assert contents(copy) == before
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew_and_says_so(copy, uninterrupted):
+    remove_results(copy)
+    for point in checkpoint.points(copy / FOLDER):
+        shutil.rmtree(copy / FOLDER / str(point))
+    with pytest.warns(UserWarning, match=r"no checkpoint to go on from in .*checkpoints: the run in .* begins anew"):
+        resumed = run_it(copy, resume=True)
+    assert_equal_runs(resumed, uninterrupted)
+
+
+def test_results_come_after_their_checkpoint(tmp_path, monkeypatch):
+    """Killed between the two, a run must be able to go on."""
+    save, finish, seen = NpzHandler.save, RunFiles.finish, []
+
+    def slowly(handler, directory, args):
+        time.sleep(0.2)
+        save(handler, directory, args)
+
+    def note(files, *tables):
+        seen.extend(checkpoint.points(files.directory / FOLDER))
+        finish(files, *tables)
+
+    monkeypatch.setattr(NpzHandler, "save", slowly)
+    monkeypatch.setattr(RunFiles, "finish", note)
+    run_it(tmp_path, checkpoint_seconds=60)
+    assert seen == [4]
+
+
+@pytest.mark.parametrize("what", ["metrics", "checkpoints"])
+def test_a_full_disk_is_said_and_the_run_goes_on_once_there_is_room(uninterrupted, tmp_path, monkeypatch, what):
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    with monkeypatch.context() as patch, pytest.raises(OSError, match=rf"{tmp_path}: {what} .* No space left") as error:
+
+        def fill(report):
+            if report.done == 2:
+                owner, method = {"metrics": (RunFiles, "append"), "checkpoints": (NpzHandler, "save")}[what]
+                patch.setattr(owner, method, Mock(side_effect=full))
+
+        run_it(tmp_path, progress=fill)
+    assert error.value.__cause__ is full and "go on from the last checkpoint there by resume=True" in str(error.value)
+    assert_equal_runs(run_it(tmp_path, resume=True), uninterrupted)
+
+
 def test_a_run_that_is_alive_is_refused_and_left_alone(copy):
     before = contents(copy)
     with locked(copy), pytest.raises(ValueError, match=r"another run that is still alive"):
@@ -212,8 +272,8 @@ def damage(path, how):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     else:
         content = bytearray(path.read_bytes())
-        middle = len(content) // 2
-        content[middle : middle + 4] = bytes(255 - byte for byte in content[middle : middle + 4])
+        middle = slice(len(content) // 2, len(content) // 2 + 512)  # more than the header between two arrays
+        content[middle] = bytes(255 - byte for byte in content[middle])
         path.write_bytes(bytes(content))
 
 
@@ -312,6 +372,13 @@ def test_a_policy_of_something_else_is_said(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
     with pytest.raises(ValueError, match=r"config\.json is (not of a run|damaged)"):
         jc.load_policy(tmp_path)
+
+
+def test_an_observation_of_another_shape_is_said(uninterrupted):
+    policy = jc.load_policy(uninterrupted.directory)
+    with pytest.raises(ValueError, match=r"trained on observations \(5,\), and was given \(2, 5\)"):
+        policy.step(jax.random.key(0), policy.initial_carry(), jnp.zeros((2, 5)), jnp.array(True))
+    assert named_shapes({"b": jnp.zeros(2), "a": (1.0,)}) == (("a.0", ()), ("b", (2,)))
 
 
 def test_a_loaded_policy_can_be_compiled(uninterrupted):

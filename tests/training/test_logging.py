@@ -118,5 +118,7 @@ def test_provenance_names_the_command_without_the_folders_of_this_machine(monkey
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", [str(tmp_path / "study" / "run.py"), "--seeds", "2"])
     assert logging.provenance()["command"] == ["study/run.py", "--seeds", "2"]
+    monkeypatch.setattr("sys.argv", ["/somewhere/else/jaxcredit/__main__.py", "train"])
+    assert logging.provenance()["command"] == ["jaxcredit", "train"]
     monkeypatch.setattr("sys.argv", ["/somewhere/else/bin/jaxcredit", "train"])
     assert logging.provenance()["command"] == ["jaxcredit", "train"]

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from unittest.mock import create_autospec
 
 import jax
 import numpy as np
@@ -116,3 +117,12 @@ def test_environments_that_cannot_be_split_are_refused(monkeypatch):
     monkeypatch.setattr(jax, "local_device_count", lambda: 3)
     with pytest.raises(ValueError, match="num_envs=8 cannot be split evenly over 3 devices"):
         small_agent(split_environments=True)
+
+
+def test_a_process_waits_for_slower_ones(monkeypatch):
+    """JAX's own patience of five minutes ends them all."""
+    initialize = create_autospec(jax.distributed.initialize)
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    jc.join_processes("127.0.0.1:1234", 2, 0)
+    assert initialize.call_args.args == ("127.0.0.1:1234", 2, 0)
+    assert initialize.call_args.kwargs["shutdown_timeout_seconds"] > 24 * 3600

@@ -164,6 +164,17 @@ def test_the_callers_keys_and_the_disk_are_left_alone(finished, compiled, tmp_pa
     assert not list(tmp_path.iterdir()) and again.directory is None
 
 
+def test_a_relative_directory_stays_where_it_was_at_the_start(finished, compiled, tmp_path, monkeypatch):
+    there, elsewhere = tmp_path / "there", tmp_path / "elsewhere"
+    there.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(there)
+    settings = {"directory": "run", "num_points": POINTS, "checkpoint_seconds": 0.0}
+    result = run(finished[0], KEYS, ITERATIONS * 4, progress=lambda report: os.chdir(elsewhere), **settings)
+    assert result.directory == there / "run" and not list(elsewhere.iterdir())
+    assert {path.name for path in result.directory.iterdir()} >= {"metrics.csv", "summary.csv", "checkpoints"}
+
+
 def test_interrupt_ends_after_the_chunk_with_files_intact(finished, compiled, tmp_path):
     def stop(report):
         if report.done == 2:
