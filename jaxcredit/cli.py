@@ -79,6 +79,26 @@ def rrd() -> jc.CreditEstimator:
     return jc.chain(jc.RewardDecomposition(subset=16, unbiased=True), jc.GAE(gamma=1.0))
 
 
+def seqmod() -> jc.CreditEstimator:
+    """Sequence modelling by attention, then undiscounted GAE: chain(SequenceModelling(), GAE(gamma=1.0))."""
+    return jc.chain(jc.SequenceModelling(), jc.GAE(gamma=1.0))
+
+
+def arel() -> jc.CreditEstimator:
+    """AREL for a single agent, then undiscounted GAE on its rewards: chain(AREL(), GAE(gamma=1.0))."""
+    return jc.chain(jc.AREL(), jc.GAE(gamma=1.0))
+
+
+def diaster() -> jc.CreditEstimator:
+    """Diaster, then undiscounted GAE on its rewards: chain(Diaster(), GAE(gamma=1.0))."""
+    return jc.chain(jc.Diaster(), jc.GAE(gamma=1.0))
+
+
+def shaping() -> jc.CreditEstimator:
+    """RUDDER's predictions as a shaping potential, then undiscounted GAE: chain(Shaping(RUDDER()), GAE(gamma=1.0))."""
+    return jc.chain(jc.Shaping(jc.RUDDER()), jc.GAE(gamma=1.0))
+
+
 ESTIMATORS: dict[str, Callable[[], Any]] = {
     "gae": jc.GAE,
     "montecarlo": jc.MonteCarlo,
@@ -89,6 +109,10 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     "ircr": ircr,
     "rd": rd,
     "rrd": rrd,
+    "seqmod": seqmod,
+    "arel": arel,
+    "diaster": diaster,
+    "shaping": shaping,
 }
 
 
