@@ -84,9 +84,9 @@ class PartsAndSteps(nn.Module):
 class Diaster(FittedRewards):
     """Replace `reward` by a learned r(s, a), fitted to the differences of a learned reward of sub-trajectories.
 
-    Episodes are cut in two at random; a GRU's rewards of both parts must sum to the return (`sub_trajectory_loss`).  Its
-    differences  d_t = R_sub(0..t) - R_sub(0..t-1),  with  R_sub(0..L-1) := R  so that they sum to the return
-    (`redistribute_differences`),  are what r(s_t, a_t) regresses.
+    Episodes are cut in two at random; a GRU's rewards of both parts must sum to the return (`sub_trajectory_loss`).
+    What r(s_t, a_t) regresses are its differences  d_t = R_sub(0..t) - R_sub(0..t-1),  R_sub(0..L-1) := R,  so that
+    they sum to the return (`redistribute_differences`).
 
     Rewrites `reward` only: chain it with an estimator that computes advantages, `chain(Diaster(), GAE())`.  Rewards sum
     to an episode's return only if what is missing is handed out (`residual`), which the reference does not do.  A batch

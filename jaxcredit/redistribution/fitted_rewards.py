@@ -1,4 +1,4 @@
-"""Rewards of single steps that explain whole returns: the fitting that RD, RRD, sequence models, AREL and Diaster share."""
+"""Rewards of steps that explain whole returns: the fitting that RD, RRD, sequence models, AREL and Diaster share."""
 
 from __future__ import annotations
 

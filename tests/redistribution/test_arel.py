@@ -7,7 +7,7 @@ import jaxcredit as jc
 from contract_table import batch, poisoned
 
 KEY = jax.random.key(0)
-TEAM = jc.AREL(agents=2, width=2, heads=1, readout=(2,), fits=2, fit_batch=4, capacity=8)
+TEAM = jc.AREL(agents=2, width=4, heads=1, readout=(2,), fits=2, fit_batch=4, capacity=8)
 
 
 def team_batch(seed=0):

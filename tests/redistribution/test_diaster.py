@@ -47,32 +47,34 @@ def test_a_part_is_rewarded_as_if_it_were_alone(params):
 def test_loss_against_a_loop(params):
     """Both parts of the loss, from the networks' own outputs on each sub-trajectory by itself."""
     excess = np.array([2.0, -1.0], np.float32)
-    keys = jax.random.split(KEY, 2)
-    cuts, squares, regress = [], [], []
+    keys, of_part = jax.random.split(KEY, 2), jax.jit(CREDIT._of_part)
+    squares, regress = [], []
     step = np.asarray(CREDIT.network.apply(params, FEATURES, MASK))
     for b, length in enumerate((5, 3)):
         x = FEATURES[:length, b : b + 1]
 
         def reward_of(part):
-            return float(CREDIT._of_part(params, part, jnp.zeros(part.shape[:2], bool))[-1, 0]) if len(part) else 0.0
+            alone = jnp.zeros((5, 1, 3)).at[: len(part)].set(part)  # one shape, one program
+            return float(of_part(params, alone, jnp.zeros((5, 1), bool))[len(part) - 1, 0]) if len(part) else 0.0
 
         cut = int(jc.choose_cut(keys[b], MASK[:, b]))
-        cuts.append(cut)
         squares.append((reward_of(x[: cut + 1]) + reward_of(x[cut + 1 :]) - excess[b]) ** 2)
         prefix = [0.0] + [reward_of(x[: t + 1]) for t in range(length - 1)] + [float(excess[b])]
         difference = np.diff(prefix)
         np.testing.assert_allclose(difference.sum(), excess[b], rtol=1e-5)
         regress += list((step[:length, b] - difference) ** 2)
-    loss = CREDIT.loss(params, KEY, FEATURES, MASK, jnp.asarray(excess))
+    loss = jax.jit(CREDIT.loss)(params, KEY, FEATURES, MASK, jnp.asarray(excess))
     np.testing.assert_allclose(loss, np.mean(squares) + np.mean(regress), rtol=1e-4)
 
 
 def test_the_differences_are_a_target_and_learn_nothing_from_the_steps(params):
     """The GRU's gradient comes from the cuts alone, that of the step network from the differences alone."""
 
+    gradient = jax.jit(jax.grad(CREDIT.loss))
+
     def with_steps(scale):
         shifted = jax.tree_util.tree_map_with_path(lambda path, x: x + scale * ("step" in str(path)), params)
-        return jax.grad(CREDIT.loss)(shifted, KEY, FEATURES, MASK, jnp.array([2.0, -1.0]))["params"]
+        return gradient(shifted, KEY, FEATURES, MASK, jnp.array([2.0, -1.0]))["params"]
 
     a, b = with_steps(0.0), with_steps(0.5)
     for name in ("memory", "readout"):

@@ -1,7 +1,5 @@
 """What all fitted rewards share: sums, padding, scale; and where each method puts the credit of one decision."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,8 +17,8 @@ KEY = jax.random.key(0)
 SMALL = {"fits": 2, "fit_batch": 4, "capacity": 8}
 METHODS = {
     "RewardDecomposition": jc.RewardDecomposition(hidden=(2,), **SMALL),
-    "SequenceModelling": jc.SequenceModelling(width=2, heads=1, **SMALL),
-    "AREL": jc.AREL(width=2, heads=1, readout=(2,), **SMALL),
+    "SequenceModelling": jc.SequenceModelling(width=4, heads=1, **SMALL),
+    "AREL": jc.AREL(width=4, heads=1, readout=(2,), **SMALL),
     "Diaster": jc.Diaster(units=2, hidden=(2,), **SMALL),
 }
 
@@ -33,7 +31,8 @@ def fitted(request):
     state = estimator.init(KEY, batch())
     for seed in range(2):
         state, _ = update(KEY, state, batch(seed))
-    return estimator, state, {rest: jax.jit(estimator.replace(residual=rest).assign) for rest in ("none", "end", "spread")}
+    assign = {rest: jax.jit(estimator.replace(residual=rest).assign) for rest in ("none", "end", "spread")}
+    return estimator, state, assign
 
 
 lengths = arrays(np.int32, 3, elements=st.integers(1, 6))
@@ -64,7 +63,7 @@ def test_the_residual_goes_to_the_last_step_or_to_all(fitted):
 
 def test_what_is_learned_does_not_depend_on_padding(fitted):
     """Poison in training and in use; the released code of RUDDER's descendants trained on padding and used none."""
-    estimator, state, assign = fitted
+    estimator, state, _ = fitted
     spoilt, _ = jax.jit(estimator.update)(KEY, state, poisoned(batch(5)))
     clean, _ = jax.jit(estimator.update)(KEY, state, batch(5))
     jax.tree.map(np.testing.assert_array_equal, spoilt, clean)

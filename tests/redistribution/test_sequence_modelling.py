@@ -28,7 +28,7 @@ def test_an_empty_episode_costs_its_return_alone():
 
 def test_heads_must_divide_the_width():
     with pytest.raises(ValueError, match="width=32 cannot be split among heads=3"):
-        jc.SequenceModelling(heads=3).init(jax.random.key(0), batch())
+        jax.eval_shape(jc.SequenceModelling(heads=3).init, jax.random.key(0), batch())
 
 
 def test_the_residual_at_the_end_leaves_the_policy_gradient_unbiased():

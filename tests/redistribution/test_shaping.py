@@ -175,5 +175,5 @@ def test_an_episode_is_shaped_before_it_is_fitted(predictors):
 
 
 def test_an_estimator_that_predicts_no_return_is_refused():
-    with pytest.raises(ValueError, match="IRCR.*has no potential"):
+    with pytest.raises(ValueError, match="no potential"):
         jax.eval_shape(lambda t: jc.Shaping(jc.IRCR()).assign(KEY, jc.IRCR().init(KEY, t), t), batch())
