@@ -55,6 +55,8 @@ def time_encoding(steps: int, width: int) -> Float[Array, "T D"]:
 class Attention(nn.Module):
     """Multi-head self-attention.  Its weights `[..., H, L, L]` can be read: `apply(..., mutable="intermediates")`.
 
+    It starts by mixing nothing in: what a position shows by itself is learned before what others have to do with it.
+
     Attributes:
       heads: H; the width must be a multiple of it.
     """
@@ -72,7 +74,7 @@ class Attention(nn.Module):
         weight = attention_weights(query, key, allowed)
         self.sow("intermediates", "weight", weight)
         mixed = jnp.einsum("...hqk,...khd->...qhd", weight, value).reshape(x.shape)
-        return nn.Dense(width, name="mix")(mixed)
+        return nn.Dense(width, kernel_init=nn.initializers.zeros, name="mix")(mixed)
 
 
 class AttentionBlock(nn.Module):

@@ -13,6 +13,13 @@ MASK = jnp.stack([jnp.ones(STEPS, bool), jnp.arange(STEPS) < LENGTH], axis=1)  #
 TEAM = jax.random.normal(KEY, (STEPS, 2, 3, 2))  # [T, B, N, D]
 
 
+def anywhere(params):
+    """Parameters as after training: at the start, nothing is mixed in."""
+    leaves, tree = jax.tree.flatten(params)
+    keys = jax.random.split(KEY, len(leaves))
+    return tree.unflatten([x + 0.5 * jax.random.normal(k, x.shape) for x, k in zip(leaves, keys, strict=True)])
+
+
 def loop_weights(query, key, allowed):
     positions, heads, width = query.shape
     weight = np.zeros((heads, positions, positions))
@@ -28,7 +35,7 @@ def test_weights_and_mixture_against_a_loop():
     x = jax.random.normal(KEY, (STEPS, 4))
     allowed = causal_steps(MASK)[1]
     network = Attention(heads=2)
-    params = network.init(KEY, x, allowed)
+    params = anywhere(network.init(KEY, x, allowed))
     mixed, seen = network.apply(params, x, allowed, mutable="intermediates")
     p = jax.tree.map(np.asarray, params["params"])
     split = (np.asarray(x) @ p["project"]["kernel"] + p["project"]["bias"]).reshape(STEPS, 3, 2, 2)
@@ -66,7 +73,7 @@ def test_no_two_steps_are_encoded_alike():
 def described():
     """The team's descriptions, jitted as a function of what happened and of the mask, with parameters of its own."""
     network = CausalTransformer(width=4, heads=2, depth=2)
-    params = network.init(KEY, TEAM, MASK)
+    params = anywhere(jax.jit(network.init)(KEY, TEAM, MASK))
     return jax.jit(lambda x, mask=MASK: network.apply(params, x, mask))
 
 

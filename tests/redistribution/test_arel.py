@@ -24,9 +24,10 @@ def team_batch(seed=0):
 def fitted():
     estimator = jc.as_arrays(TEAM)
     update = jax.jit(estimator.update)
-    state = estimator.init(KEY, team_batch())
+    state = jax.jit(estimator.init)(KEY, team_batch())
     for seed in range(2):
         state, _ = update(KEY, state, team_batch(seed))
+    state = state.replace(params=jax.tree.map(lambda x: x + 0.3, state.params))  # attention starts by mixing nothing in
     return estimator, state, update, jax.jit(estimator.assign)
 
 
@@ -65,9 +66,9 @@ def test_features_are_those_of_each_agent_in_a_row():
 
 def test_a_team_of_another_size_is_refused():
     with pytest.raises(ValueError, match=r"AREL\(agents=3\).*has the shape"):
-        TEAM.replace(agents=3).init(KEY, team_batch())
+        jax.eval_shape(TEAM.replace(agents=3).init, KEY, team_batch())
     with pytest.raises(ValueError, match="0 if there is none"):
-        TEAM.init(KEY, batch())
+        jax.eval_shape(TEAM.init, KEY, batch())
 
 
 def test_the_weight_of_the_variance_is_the_papers():

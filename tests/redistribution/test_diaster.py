@@ -13,7 +13,7 @@ MASK = jnp.stack([jnp.ones(5, bool), jnp.arange(5) < 3], axis=1)
 
 @pytest.fixture(scope="module")
 def params():
-    return CREDIT.network.init(KEY, FEATURES, MASK)
+    return jax.jit(CREDIT.network.init)(KEY, FEATURES, MASK)
 
 
 @pytest.mark.parametrize(("cut", "by_hand"), [(0, 1.0 + 5.0), (1, 2.0 + 5.0), (2, 5.0)])

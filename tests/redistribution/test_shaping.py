@@ -138,7 +138,7 @@ def predictors():
     fitted = {}
     for predictor in (jc.RUDDER(hidden=2, min_quality=-2.0, residual="end", **small), jc.RewardDecomposition(**small)):
         credit = jc.as_arrays(predictor)
-        state, update = credit.init(KEY, batch()), jax.jit(credit.update)
+        state, update = jax.jit(credit.init)(KEY, batch()), jax.jit(credit.update)
         for seed in range(2):
             state, _ = update(KEY, state, batch(seed))
         fitted[type(predictor).__name__] = credit, state

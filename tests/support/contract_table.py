@@ -44,13 +44,13 @@ VARIANTS = (
     "RUDDER relevance",
     "RUDDER gradients",
     "RewardDecomposition random",
+    "AREL",
 )
 REWRITERS = (
     "ScaleReward",
     "RUDDER",
     "RewardDecomposition",
     "SequenceModelling",
-    "AREL",
     "Diaster",
     "Shaping",
     "IRCR",
