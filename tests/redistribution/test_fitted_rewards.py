@@ -50,7 +50,7 @@ def fitted(request):
     return Fitted(request.param)
 
 
-lengths = arrays(np.int32, 3, elements=st.integers(1, 6))
+lengths = arrays(np.int32, 3, elements=st.integers(0, 6))
 rewards = arrays(np.float32, (6, 3), elements=st.floats(-100, 100, width=32))
 
 
