@@ -42,8 +42,8 @@ class FittedState:
 class FittedRewards(CreditEstimator):
     """Fit rewards  r_t = m + u x_t  on past episodes, then put them in the place of `reward`.
 
-    m is the mean of the episodes' R / L so far, u a unit taken from how it varies between them, x_t what a network makes
-    of the steps up to t.  Subclasses say which network, and by which loss its rewards must explain the returns.
+    m is the mean of the episodes' R / L so far, u a unit taken from how it varies between them, x_t what a network
+    makes of the steps up to t.  Subclasses say which network, and by which loss its rewards must explain the returns.
     A batch joins the replay before it is assigned credit, so its own episodes are among those that were fitted.
 
     Attributes:
