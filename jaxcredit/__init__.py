@@ -15,6 +15,7 @@ from jaxcredit.core.trajectory import Trajectory
 from jaxcredit.evaluation.fidelity import Fidelity, fidelity, fidelity_table
 from jaxcredit.hindsight.cocoa import contribution_credit, decision_credit
 from jaxcredit.networks.policy import Policy
+from jaxcredit.redistribution.arel import AREL
 from jaxcredit.redistribution.contribution import (
     complete_return,
     integrated_gradients,
@@ -22,9 +23,11 @@ from jaxcredit.redistribution.contribution import (
     redistribute_differences,
 )
 from jaxcredit.redistribution.decomposition import RewardDecomposition, choose_steps, decomposition_loss
+from jaxcredit.redistribution.diaster import Diaster, choose_cut, sub_trajectory_loss
 from jaxcredit.redistribution.ircr import IRCR, ircr_reward
 from jaxcredit.redistribution.rudder import RUDDER, auxiliary_targets, return_loss
-from jaxcredit.redistribution.shaping import look_back_reward, shaping_reward
+from jaxcredit.redistribution.sequence_modelling import SequenceModelling, summed_reward_loss
+from jaxcredit.redistribution.shaping import Shaping, look_back_reward, shaping_reward
 from jaxcredit.time_centric.action_values import n_step_expected_sarsa, n_step_q_learning, n_step_sarsa
 from jaxcredit.time_centric.control_variates import trajectory_control_variate
 from jaxcredit.time_centric.off_policy import VTrace, retrace, vtrace
@@ -52,6 +55,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "A2C",
+    "AREL",
     "GAE",
     "IRCR",
     "PPO",
@@ -61,6 +65,7 @@ __all__ = [
     "Context",
     "CreditEstimator",
     "CreditTrace",
+    "Diaster",
     "FeatureStep",
     "Fidelity",
     "MonteCarlo",
@@ -71,6 +76,8 @@ __all__ = [
     "RewardDecomposition",
     "RunResult",
     "ScaleReward",
+    "SequenceModelling",
+    "Shaping",
     "TDLambda",
     "TabularMDP",
     "TraceState",
@@ -82,6 +89,7 @@ __all__ = [
     "auxiliary_targets",
     "backward_recurrence",
     "chain",
+    "choose_cut",
     "choose_steps",
     "compare",
     "complete_return",
@@ -118,6 +126,8 @@ __all__ = [
     "return_loss",
     "run",
     "shaping_reward",
+    "sub_trajectory_loss",
+    "summed_reward_loss",
     "sweep",
     "td_lambda",
     "train",

@@ -80,6 +80,26 @@ def rrd() -> jc.CreditEstimator:
     return jc.chain(jc.RewardDecomposition(subset=16, unbiased=True), jc.GAE(gamma=1.0))
 
 
+def seqmod() -> jc.CreditEstimator:
+    """Sequence modelling by attention, then undiscounted GAE: chain(SequenceModelling(), GAE(gamma=1.0))."""
+    return jc.chain(jc.SequenceModelling(), jc.GAE(gamma=1.0))
+
+
+def arel() -> jc.CreditEstimator:
+    """AREL for a single agent, then undiscounted GAE on its rewards: chain(AREL(), GAE(gamma=1.0))."""
+    return jc.chain(jc.AREL(), jc.GAE(gamma=1.0))
+
+
+def diaster() -> jc.CreditEstimator:
+    """Diaster, then undiscounted GAE on its rewards: chain(Diaster(), GAE(gamma=1.0))."""
+    return jc.chain(jc.Diaster(), jc.GAE(gamma=1.0))
+
+
+def shaping() -> jc.CreditEstimator:
+    """RUDDER's predictions as a shaping potential, then undiscounted GAE: chain(Shaping(RUDDER()), GAE(gamma=1.0))."""
+    return jc.chain(jc.Shaping(jc.RUDDER()), jc.GAE(gamma=1.0))
+
+
 ESTIMATORS: dict[str, Callable[[], Any]] = {
     "gae": jc.GAE,
     "montecarlo": jc.MonteCarlo,
@@ -90,6 +110,10 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     "ircr": ircr,
     "rd": rd,
     "rrd": rrd,
+    "seqmod": seqmod,
+    "arel": arel,
+    "diaster": diaster,
+    "shaping": shaping,
 }
 
 
@@ -196,12 +220,9 @@ def list_(name: str | None = None, /) -> None:
         print_table("Settings (--env-params NAME=VALUE)", [*_fields(env), *_fields(params)])
     else:
         _check_name("environment, agent or credit", name, [*ESTIMATORS, *AGENTS, *envs.names()])
-        estimator = load_estimator(name)
-        chained = isinstance(estimator, Chain)
-        for i, member in enumerate(estimator.members if chained else [estimator]):
-            prefix = f"credit.{i}." if chained else "credit."
-            print(inspect.getdoc(type(member)))
-            print_table("Defaults (--set PATH=VALUE)", [(prefix + field, value) for field, value in _fields(member)])
+        for path, part in _parts("credit", load_estimator(name)):
+            print(inspect.getdoc(type(part)))
+            print_table("Defaults (--set PATH=VALUE)", [(f"{path}.{field}", value) for field, value in _fields(part)])
 
 
 def train(
@@ -597,6 +618,19 @@ def _check_name(what: str, name: str, known: Iterable[str], hint: str = "") -> N
 
 def _first_line(factory: Any) -> str:
     return (inspect.getdoc(factory) or "").partition("\n")[0]
+
+
+def _parts(path: str, estimator: jc.CreditEstimator) -> Iterable[tuple[str, jc.CreditEstimator]]:
+    """An estimator and those it wraps, with their paths; of a chain, its members."""
+    if isinstance(estimator, Chain):
+        for i, member in enumerate(estimator.members):
+            yield from _parts(f"{path}.{i}", member)
+        return
+    yield path, estimator
+    for field in dataclasses.fields(estimator):
+        inner = getattr(estimator, field.name)
+        if isinstance(inner, jc.CreditEstimator):
+            yield from _parts(f"{path}.{field.name}", inner)
 
 
 def _fields(settings: Any) -> list[tuple[str, str]]:

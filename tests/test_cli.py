@@ -180,6 +180,7 @@ def test_list_shows_what_there_is_and_how_it_is_set(capsys):
     out = capsys.readouterr().out
     assert all(name in out for name in ("rudder", "montecarlo", "ppo", "GRU", "CartPole-v1", "brax:hopper"))
     settings = {"ppo": "epochs", "rudder": "credit.0.hidden", "gae": "credit.lam", "KeyToDoor": "length"}
+    settings["shaping"] = "credit.0.predictor.hidden"
     for name, setting in settings.items():
         main(["list", name])
         assert setting in capsys.readouterr().out

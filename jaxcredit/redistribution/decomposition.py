@@ -10,16 +10,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import optax
+from flax import linen as nn
 from flax import struct
 from jaxtyping import Array, Bool, Float
 
-from jaxcredit.core.estimator import Context, CreditEstimator, Metrics
-from jaxcredit.core.fields import INFINITY, static, whole, within
+from jaxcredit.core.fields import static, whole
 from jaxcredit.core.statistics import RunningMoments
-from jaxcredit.core.trajectory import Trajectory, episode_returns
 from jaxcredit.networks.mlp import MLP
-from jaxcredit.redistribution.replay import EpisodeReplay, Episodes, fit, step_features
+from jaxcredit.redistribution.fitted_rewards import FittedRewards
 
 
 def decomposition_loss(
@@ -61,110 +59,61 @@ def choose_steps(key: jax.Array, mask: Bool[Array, "T"], number: int) -> Bool[Ar
     return mask & (draw >= least)
 
 
-@struct.dataclass
-class DecompositionState:
-    """State of `RewardDecomposition`.
+class MarkovReward(nn.Module):
+    """A reward r(s_t, a_t) of what a step shows, whatever came before.
 
     Attributes:
-      params, opt_state: of the reward network.
-      replay: past episodes.
-      rewards: running moments of the episodes' mean rewards R / L, in reward units.
+      hidden: widths of the hidden layers.
     """
 
-    params: Any
-    opt_state: Any
-    replay: EpisodeReplay
-    rewards: RunningMoments
+    hidden: tuple[int, ...]
+
+    @nn.compact
+    def __call__(self, x: jax.Array, mask: jax.Array) -> jax.Array:
+        """Map x `[T, B, D]` to rewards `[T, B]`."""
+        del mask
+        return MLP(self.hidden, outputs=1)(x)[..., 0]
 
 
 @struct.dataclass
-class RewardDecomposition(CreditEstimator):
+class RewardDecomposition(FittedRewards):
     """Replace `reward` by a learned r(s, a) whose mean over an episode is fitted to the episode's (RD, RRD).
 
     Rewrites `reward` only: chain it with an estimator that computes advantages, `chain(RewardDecomposition(), GAE())`.
-    Rewards are predicted anew whenever credit is assigned; they need not sum to an episode's return.  A batch joins the
-    replay before it is assigned credit.
+    Rewards are predicted anew whenever credit is assigned; they sum to an episode's return only if what is missing is
+    handed out (`residual`).  A batch joins the replay before it is assigned credit.
 
     Attributes:
-      learning_rate: step size of Adam.
+      learning_rate, residual, fits, fit_batch, capacity: of the fitting, see `FittedRewards`.
       hidden: widths of the reward network.
       subset: K, random steps per episode and gradient step (RRD); 0 takes all of them (RD).
       unbiased: take the variance of the random steps out of the loss, see `decomposition_loss`.
-      fits: gradient steps per batch.
-      fit_batch: episodes per gradient step.
-      capacity: episodes kept for fitting.
 
     Assumption: the reference draws steps with replacement from episodes shorter than K; all of their steps here.
     Targets are standardised by running moments.
     """
 
-    learning_rate: float = within(0, INFINITY, 3e-3)
     hidden: tuple[int, ...] = static((64, 64))
     subset: int = whole(0, least=0)
     unbiased: bool = static(False)
-    fits: int = whole(10)
-    fit_batch: int = whole(32)
-    capacity: int = whole(4096)
 
     @property
-    def needs_episodes(self) -> bool:
-        return True
+    def network(self) -> MarkovReward:
+        return MarkovReward(self.hidden)
 
-    @property
-    def network(self) -> MLP:
-        return MLP(self.hidden, outputs=1)
+    def unit(self, rewards: RunningMoments, steps: int) -> jax.Array:
+        del steps
+        return rewards.std
 
-    def init(self, key: jax.Array, trajectory: Trajectory) -> DecompositionState:
-        features = jax.eval_shape(lambda t: step_features(t, "RewardDecomposition"), trajectory)
-        params = self.network.init(key, jnp.zeros((1, features.shape[-1])))
-        replay = EpisodeReplay.empty(self.capacity, features.shape)
-        return DecompositionState(params, self._optimizer().init(params), replay, RunningMoments.zeros(()))
-
-    def update(
-        self, key: jax.Array, state: DecompositionState, trajectory: Trajectory, *, context: Context | None = None
-    ) -> tuple[DecompositionState, Metrics]:
-        del context
-        trajectory = jax.lax.stop_gradient(trajectory)
-        mask = trajectory.mask
-        rewards = state.rewards.update(_mean_reward(trajectory.reward, mask), mask.any(axis=0))
-        features = step_features(trajectory, "RewardDecomposition")
-        replay = state.replay.add(Episodes.of(features, mask, trajectory.reward))
-
-        def loss(params: Any, key: jax.Array) -> jax.Array:
-            episode_key, step_key = jax.random.split(key)
-            features, mask, reward = replay.sample(episode_key, self.fit_batch).time_major
-            target = (_mean_reward(reward, mask) - rewards.mean) / rewards.std
-            return self._loss(params, step_key, features, mask, target)
-
-        learner, value = fit(loss, self._optimizer(), (state.params, state.opt_state), key, self.fits)
-        return DecompositionState(*learner, replay, rewards), {"loss": value}
-
-    def assign(
-        self, key: jax.Array, state: DecompositionState, trajectory: Trajectory, *, context: Context | None = None
-    ) -> Trajectory:
-        del key, context
-        standard = self.network.apply(state.params, step_features(trajectory, "RewardDecomposition"))
-        # while all episodes were alike there is nothing to tell apart
-        scale = jnp.where(state.rewards.deviation > 0, state.rewards.std, 0)
-        reward = state.rewards.mean + scale * jnp.asarray(standard)[..., 0]
-        return trajectory.replace(reward=jnp.where(trajectory.mask, reward, 0).astype(trajectory.reward.dtype))
-
-    def _loss(self, params: Any, key: jax.Array, features: jax.Array, mask: jax.Array, target: jax.Array) -> jax.Array:
-        reward = jnp.asarray(self.network.apply(params, features))[..., 0]
+    def loss(self, params: Any, key: jax.Array, features: jax.Array, mask: jax.Array, excess: jax.Array) -> jax.Array:
+        reward: Any = self.network.apply(params, features, mask)
         number = self.subset or mask.shape[0]
 
-        def of_episode(key: jax.Array, reward: jax.Array, mask: jax.Array, target: jax.Array) -> jax.Array:
+        def of_episode(key: jax.Array, reward: jax.Array, mask: jax.Array, excess: jax.Array) -> jax.Array:
             chosen = choose_steps(key, mask, number) if self.subset else mask
             length = mask.sum().astype(reward.dtype)
-            return decomposition_loss(reward, target, chosen, length, unbiased=self.unbiased)
+            mean_reward = excess / jnp.maximum(length, 1)
+            return decomposition_loss(reward, mean_reward, chosen, length, unbiased=self.unbiased)
 
-        keys = jax.random.split(key, target.shape[0])
-        return jax.vmap(of_episode, (0, 1, 1, 0))(keys, reward, mask, target).mean()
-
-    def _optimizer(self) -> optax.GradientTransformation:
-        return optax.adam(self.learning_rate)
-
-
-def _mean_reward(reward: jax.Array, mask: jax.Array) -> jax.Array:
-    """R / L of each episode, `[T, B] -> [B]`."""
-    return episode_returns(reward, mask).astype(jnp.float32) / jnp.maximum(mask.sum(axis=0), 1)
+        keys = jax.random.split(key, excess.shape[0])
+        return jax.vmap(of_episode, (0, 1, 1, 0))(keys, reward, mask, excess).mean()

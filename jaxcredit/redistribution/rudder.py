@@ -232,6 +232,13 @@ class RUDDER(CreditEstimator):
             reward=jnp.where(state.quality > self.min_quality, redistributed, jnp.where(mask, trajectory.reward, 0))
         )
 
+    def predicted_return(self, state: RUDDERState, trajectory: Trajectory) -> jax.Array:
+        """g_t less the mean return `[T, B]`, in reward units: what `Shaping` makes a potential of."""
+        features = self.features(trajectory, state.returns.std)
+        # while all episodes were alike there is nothing to tell apart
+        unit = jnp.where(state.returns.deviation > 0, state.returns.std, 0)
+        return unit * self._predict(state.params, features, trajectory.mask).total
+
     def _optimizer(self) -> optax.GradientTransformation:
         return optax.adamw(self.learning_rate, weight_decay=self.weight_decay)
 

@@ -97,7 +97,7 @@ def test_poisoned_padding_changes_nothing(compiled: Compiled) -> None:
 
 
 def test_rewriters_keep_the_return(compiled: Compiled) -> None:
-    if not compiled.name.startswith(("RUDDER", "chain")):
+    if not compiled.name.startswith(("RUDDER", "SequenceModelling", "chain")):
         pytest.skip("does not redistribute")
     trajectory = batch(4)
     np.testing.assert_allclose(compiled(trajectory)["reward"].sum(0), trajectory.reward.sum(0), atol=1e-5)

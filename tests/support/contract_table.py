@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +12,8 @@ import jaxcredit as jc
 
 STEPS, COLUMNS, ACTIONS = 6, 3, 2
 
-_RUDDER = jc.RUDDER(hidden=2, fits=1, fit_batch=2, capacity=2 * COLUMNS, min_quality=-2.0)
+_FITS: dict[str, Any] = {"fits": 1, "fit_batch": 2, "capacity": 2 * COLUMNS}
+_RUDDER = jc.RUDDER(hidden=2, min_quality=-2.0, **_FITS)
 
 ESTIMATORS = {
     "MonteCarlo": jc.MonteCarlo(gamma=0.9),
@@ -25,10 +28,12 @@ ESTIMATORS = {
     "RUDDER full": _RUDDER.replace(gate="full", past_rewards=True, inputs="difference"),
     "RUDDER relevance": _RUDDER.replace(gate="forget", analysis="relevance", buffer="lessons", chunk=4),
     "RUDDER gradients": _RUDDER.replace(monotonic=True, analysis="gradients", path_steps=2, auxiliary_weight=1.0),
-    "RewardDecomposition": jc.RewardDecomposition(hidden=(2,), fits=1, fit_batch=2, capacity=2 * COLUMNS),
-    "RewardDecomposition random": jc.RewardDecomposition(
-        hidden=(2,), subset=2, unbiased=True, fits=1, fit_batch=2, capacity=2 * COLUMNS
-    ),
+    "RewardDecomposition": jc.RewardDecomposition(hidden=(2,), **_FITS),
+    "RewardDecomposition random": jc.RewardDecomposition(hidden=(2,), subset=2, unbiased=True, **_FITS),
+    "SequenceModelling": jc.SequenceModelling(width=4, heads=1, **_FITS),
+    "AREL": jc.AREL(width=4, heads=1, readout=(2,), **_FITS),
+    "Diaster": jc.Diaster(units=2, hidden=(2,), **_FITS),
+    "Shaping": jc.Shaping(_RUDDER),
     "IRCR": jc.IRCR(),
     "chain": jc.chain(_RUDDER, jc.GAE(gamma=0.9, lam=0.8)),
 }
@@ -39,8 +44,18 @@ VARIANTS = (
     "RUDDER relevance",
     "RUDDER gradients",
     "RewardDecomposition random",
+    "AREL",
 )
-REWRITERS = ("ScaleReward", "RUDDER", "RewardDecomposition", "IRCR", *VARIANTS)
+REWRITERS = (
+    "ScaleReward",
+    "RUDDER",
+    "RewardDecomposition",
+    "SequenceModelling",
+    "Diaster",
+    "Shaping",
+    "IRCR",
+    *VARIANTS,
+)
 BOOTSTRAPS = ("MonteCarlo", "NStep", "TDLambda", "GAE", "VTrace", "chain")
 
 FUNCTIONS = {
@@ -76,6 +91,8 @@ FUNCTIONS = {
         ).contribution
     ),
     "lrp_lstm": lambda d: jc.lrp_lstm(d["reward"][:, None], d["value"][:, None], d["next_value"][:1]),
+    "summed_reward_loss": lambda d: jc.summed_reward_loss(d["reward"], d["value"][0], d["mask"], variance_weight=2.0),
+    "sub_trajectory_loss": lambda d: jc.sub_trajectory_loss(d["reward"], d["action"][0], d["value"][0], d["mask"]),
     "auxiliary_targets": lambda d: jc.auxiliary_targets(d["reward"], d["mask"], window=2),
 }
 
