@@ -15,6 +15,15 @@ from jaxcredit.core.trajectory import Trajectory
 from jaxcredit.evaluation.fidelity import Fidelity, fidelity, fidelity_table
 from jaxcredit.hindsight.cocoa import contribution_credit, decision_credit
 from jaxcredit.networks.policy import Policy
+from jaxcredit.redistribution.align_rudder import (
+    AlignRUDDER,
+    Profile,
+    cloned_values,
+    learn_profile,
+    prefix_scores,
+    profile_redistribution,
+)
+from jaxcredit.redistribution.alignment import align_sequences, position_scores, substitution_scores
 from jaxcredit.redistribution.contribution import (
     complete_return,
     integrated_gradients,
@@ -22,6 +31,7 @@ from jaxcredit.redistribution.contribution import (
     redistribute_differences,
 )
 from jaxcredit.redistribution.decomposition import RewardDecomposition, choose_steps, decomposition_loss
+from jaxcredit.redistribution.events import affinity_propagation, successor_representation
 from jaxcredit.redistribution.ircr import IRCR, ircr_reward
 from jaxcredit.redistribution.rudder import RUDDER, auxiliary_targets, return_loss
 from jaxcredit.redistribution.shaping import look_back_reward, shaping_reward
@@ -57,6 +67,7 @@ __all__ = [
     "PPO",
     "REINFORCE",
     "RUDDER",
+    "AlignRUDDER",
     "Comparison",
     "Context",
     "CreditEstimator",
@@ -67,6 +78,7 @@ __all__ = [
     "NStep",
     "OnPolicyAgent",
     "Policy",
+    "Profile",
     "Report",
     "RewardDecomposition",
     "RunResult",
@@ -78,11 +90,14 @@ __all__ = [
     "Trajectory",
     "VTrace",
     "advance",
+    "affinity_propagation",
+    "align_sequences",
     "as_arrays",
     "auxiliary_targets",
     "backward_recurrence",
     "chain",
     "choose_steps",
+    "cloned_values",
     "compare",
     "complete_return",
     "contribution_credit",
@@ -103,6 +118,7 @@ __all__ = [
     "join_processes",
     "lambda_returns",
     "leaf_paths",
+    "learn_profile",
     "load_policy",
     "look_back_reward",
     "lrp_lstm",
@@ -112,12 +128,17 @@ __all__ = [
     "n_step_returns",
     "n_step_sarsa",
     "online_td_lambda",
+    "position_scores",
+    "prefix_scores",
+    "profile_redistribution",
     "redistribute_differences",
     "replace_at",
     "retrace",
     "return_loss",
     "run",
     "shaping_reward",
+    "substitution_scores",
+    "successor_representation",
     "sweep",
     "td_lambda",
     "train",
