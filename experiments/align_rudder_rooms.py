@@ -1,25 +1,28 @@
 """Align-RUDDER on its rooms: episodes to 80 % of the demonstrations' return, by the number of demonstrations.
 
-    python -m experiments.align_rudder_rooms              all methods, 50 seeds; writes experiments/results/align_rudder_rooms
-    python -m experiments.align_rudder_rooms --quick      a few minutes on two cores, written to runs/align_rudder_rooms
-    python -m experiments.align_rudder_rooms sweep        learning rates of every method, on other seeds
+    python -m experiments.align_rudder_rooms run            all methods and tasks, 50 seeds
+    python -m experiments.align_rudder_rooms run --quick    a small run in minutes, written to runs/align_rudder_rooms
+    python -m experiments.align_rudder_rooms sweep          the step size of every method, by one grid, on other seeds
 
-FourRoomsDelayed and EightRoomsDelayed, as released (a fifth of the first rooms are traps) and mended.  All methods learn
-a table of action values over cells, started by cloning the demonstrations, explore with probability 0.2, and stop as in
-the public code: every 10 episodes, once 40 evaluation episodes with a tenth of the actions random have a mean of at
-least 0.8 of the demonstrations' mean return.  That is a lucky rule: the mean of 40 episodes has a deviation of 0.13
-where there are traps.  `exact` is therefore the true mean return, by dynamic programming, of what was learned by then.
+Results land in experiments/results/align_rudder_rooms.  FourRoomsDelayed and EightRoomsDelayed, as released (a fifth of
+the first rooms are traps) and mended.  All methods learn a table of action values over cells, started by cloning the
+demonstrations, explore with probability 0.2, and stop as in the public code: every 10 episodes, once 40 evaluation
+episodes with a tenth of the actions random have a mean of at least 0.8 of the demonstrations' mean return.  That is a
+lucky rule: the mean of 40 episodes has a deviation of 0.13 where there are traps.  `exact` is therefore the true mean
+return, by dynamic programming, of what was learned when it stopped.
 
-    align      redistribution by alignment with the demonstrations' profile, then Q <- (1 - a) Q + a (rewards of 20 steps)
-    rudder     the same with the redistribution of an LSTM, fitted on the demonstrations and as many random episodes
-    return     the same with the original reward, and all steps that are left: Monte Carlo
-    q          one-step Q-learning on the original reward (published as BC+Q)
+    align        alignment with the demonstrations' profile, then Q <- (1 - a) Q + a (rewards of the next 20 steps);
+                 what the profile does not explain of the return is spread over the episode
+    align_end    the same, that part in the last step, as in the paper (the public code pays none of it)
+    rudder       as align, with the redistribution of an LSTM, fitted on the demonstrations and as many random episodes
+    return       as align, with the original reward, and all steps that are left: Monte Carlo
+    q            one-step Q-learning on the original reward (published as BC+Q, with a step size of 0.01)
 
-Reference: Patil et al. (2022), arXiv:2009.14108, its Figure of the artificial tasks, and its public code.
+Reference: Patil et al. (2022), arXiv:2009.14108, its figure of the artificial tasks, and its public code.
 
 Assumption: the public code's table also holds which clusters have been visited; here cells alone, since rooms follow
-each other in one order.  Demonstrations are drawn for each seed from the shortest-way policy with a share of random
-actions that gives them the published mean length; there they are drawn from a file of 100.
+each other in one order.  Demonstrations are drawn anew for each seed, by the shortest way with a fifth of the actions
+random, which gives them the published lengths; there they come from one file of 100.
 """
 
 from __future__ import annotations
@@ -41,8 +44,8 @@ from flax import struct
 
 import envs
 import jaxcredit as jc
-from jaxcredit.evaluation.plots import COLOURS, QUIET, styled_figure
-from jaxcredit.evaluation.statistics import bootstrap_interval
+from jaxcredit.evaluation.plots import COLOURS, styled_figure
+from jaxcredit.evaluation.statistics import Interval, bootstrap_interval
 from jaxcredit.redistribution.align_rudder import Profile, learn_profile
 from jaxcredit.training.logging import print_table, provenance, show_interval
 
@@ -60,9 +63,10 @@ PUBLISHED = {
     "rudder": {4: (11100, 9100, 5750), 8: (31700, 31500, 23600)},
     "q": {4: (7100, 5000, 2050), 8: (10700, 8250, 5200)},
 }
-LABELS = {"align": "Align-RUDDER", "rudder": "RUDDER", "return": "Monte Carlo", "q": "Q-learning"}
-METHODS = tuple(LABELS)
-PUBLISHED_RATE = {"align": 0.1, "rudder": 0.1, "return": 0.1, "q": 0.01}
+GRID = (0.01, 0.03, 0.1, 0.3)
+# Step sizes: the winners of `sweep`.
+RATES = {"align": 0.1, "align_end": 0.1, "rudder": 0.1, "return": 0.1, "q": 0.1}
+METHODS = tuple(RATES)
 
 
 class Steps(NamedTuple):
@@ -198,13 +202,63 @@ class Rooms:
 # The methods -------------------------------------------------------------------------------------------------------
 
 
-def aligned(model: Profile, steps: Steps) -> Any:
-    return jc.profile_redistribution(model.event[steps.cell], steps.total, steps.mask, model.score, model.scale)
+def aligned(model: Profile, steps: Steps, residual: Any) -> Any:
+    event = model.event[steps.cell]
+    return jc.profile_redistribution(event, steps.total, steps.mask, model.score, model.scale, residual=residual)
+
+
+def predicted(model: Any, steps: Steps, rooms: Rooms) -> Any:
+    one = jax.tree.map(lambda x: x[None], steps)
+    return LSTM.assign(jax.random.key(0), model, trajectory_of(rooms, one)).reward[:, 0]
 
 
 def unchanged(model: Any, steps: Steps) -> Any:
     del model
     return steps.reward
+
+
+def redistribution_of(method: str, rooms: Rooms) -> Callable[[Any, Steps], Any] | None:
+    """Reward of every step, from what a method's model knows; None learns on the way, by Q-learning."""
+    known: dict[str, Callable[[Any, Steps], Any] | None] = {
+        "align": partial(aligned, residual="spread"),
+        "align_end": partial(aligned, residual="end"),
+        "rudder": partial(predicted, rooms=rooms),
+        "return": unchanged,
+        "q": None,
+    }
+    return known[method]
+
+
+LSTM = jc.RUDDER(fits=300, fit_batch=16, learning_rate=1e-2, capacity=2 * max(DEMONSTRATIONS), min_quality=-2.0)
+
+
+def trajectory_of(rooms: Rooms, steps: Steps) -> jc.Trajectory:
+    """Episodes `[N, T]` as estimators read them, `[T, N]`."""
+    cell, action, reward, mask = (jnp.swapaxes(x, 0, 1) for x in steps)
+    state = jax.vmap(jax.vmap(rooms.env.decode))(cell[:-1])
+    time = jnp.broadcast_to(jnp.arange(mask.shape[0], dtype=jnp.int32)[:, None], mask.shape)
+    observe = jax.vmap(jax.vmap(rooms.env.get_obs, (0, None)), (0, None))
+    last = mask & ~jnp.concatenate([mask[1:], jnp.zeros_like(mask[:1])])
+    return jc.Trajectory(
+        observation=observe(state.replace(time=time), rooms.params),
+        action=action,
+        reward=reward,
+        terminated=last,
+        truncated=jnp.zeros_like(mask),
+        first=time == 0,
+        mask=mask,
+        logits=jnp.zeros((*mask.shape, rooms.env.num_actions)),
+    )
+
+
+def lstm_of(rooms: Rooms, demonstrations: Steps, key: Any, number: int) -> Any:
+    """An LSTM that predicts the return, fitted on demonstrations and as many episodes of random actions."""
+    play_key, init_key, fit_key = jax.random.split(key, 3)
+    nothing = jnp.zeros((rooms.cells, rooms.env.num_actions))
+    random = jax.vmap(lambda key: rooms.play(nothing, key, 1.0)[1])(jax.random.split(play_key, number))
+    shown = jax.tree.map(lambda x: x[:number], demonstrations)
+    lessons = trajectory_of(rooms, jax.tree.map(lambda *x: jnp.concatenate(x), shown, random))
+    return LSTM.update(fit_key, LSTM.init(init_key, lessons), lessons)[0].replace(replay=())
 
 
 def windowed(reward: Any, window: int) -> Any:
@@ -306,39 +360,214 @@ def lanes_of(method: str, rooms: Rooms, seeds: range, numbers: tuple[int, ...], 
     demonstrations = demonstrations_of(rooms, seeds)
     lanes = [started(rooms, seeds, demonstrations, number, rate) for number in numbers]
     together = jax.tree.map(lambda *x: jnp.concatenate(x), *lanes)
-    if method == "align":
+    if method.startswith("align"):
         return together.replace(model=stacked([p for n in numbers for p in profiles(rooms, demonstrations, n)]))
+    if method == "rudder":
+        fitted = [_fitted(rooms, demonstrations, seeds, number) for number in numbers]
+        return together.replace(model=jax.tree.map(lambda *x: jnp.concatenate(x), *fitted))
     return together
 
 
+def _fitted(rooms: Rooms, demonstrations: Steps, seeds: range, number: int) -> Any:
+    keys = jnp.stack([jax.random.fold_in(seed_key(seed), 2) for seed in seeds])
+    return jax.jit(jax.vmap(lambda key, steps: lstm_of(rooms, steps, key, number)))(keys, demonstrations)
+
+
 def trained(method: str, rooms: Rooms, lanes: Lane, cap: int, checks: int = 10) -> Lane:
-    """Advance all lanes until each has stopped, or has had `cap` episodes; what has stopped leaves in between."""
-    redistribute = {"align": aligned, "return": unchanged, "q": None}[method]
+    """Advance all lanes until each has stopped, or has had `cap` episodes; those that have stopped leave on the way."""
     window = rooms.env.horizon if method == "return" else WINDOW
-    one = partial(advance, rooms=rooms, redistribute=redistribute, window=window)
+    one = partial(advance, rooms=rooms, redistribute=redistribution_of(method, rooms), window=window)
 
     @jax.jit
     def program(lanes: Lane) -> Lane:
         return jax.lax.scan(lambda lanes, _: (jax.vmap(one)(lanes), None), lanes, length=checks)[0]
 
-    began, total = time.perf_counter(), lanes.episodes.size
-    places, finished = np.arange(total), lanes
+    began, total, finished = time.perf_counter(), lanes.episodes.size, lanes
+    places = np.arange(total)
     while True:
         lanes = program(lanes)
-        finished = jax.tree.map(lambda x, new: x.at[places].set(new), finished, lanes)
-        going = np.flatnonzero(~np.asarray(lanes.stopped))
-        episodes = int(lanes.episodes.max())
-        left = int((~np.asarray(finished.stopped)).sum())
+        finished = jax.tree.map(partial(_put, places), finished, lanes)
+        going, episodes = np.flatnonzero(~np.asarray(lanes.stopped)), int(lanes.episodes.max())
         passed = time.perf_counter() - began
-        at_most = passed / max(episodes, 1) * (cap - episodes)
         print(
-            f"{method} {rooms.name} {rooms.east_doors}: {episodes} episodes, {left} of {total} lanes go on, "
-            f"{passed:.0f} s, at most {at_most:.0f} s more",
+            f"{method} {rooms.name} {rooms.east_doors}: {episodes} episodes, {len(going)} of {total} lanes go on, "
+            f"{passed:.0f} s, at most {passed / episodes * max(cap - episodes, 0):.0f} s more",
             flush=True,
         )
-        if not left or episodes >= cap:
+        if not len(going) or episodes >= cap:
             return finished
-        if 2 * len(going) <= len(places):  # half of them have stopped: go on with the others, padded by one of them
-            kept = np.resize(going, max(len(going), 8)) if len(going) < 8 else going
-            kept = np.unique(kept) if len(going) >= 8 else kept
-            lanes, places = jax.tree.map(lambda x, kept=kept: x[kept], lanes), places[kept]
+        if 4 * len(going) <= len(
+            places
+        ):  # a smaller program has to be compiled, which costs more than a few idle lanes
+            lanes, places = jax.tree.map(partial(_take, going), lanes), places[going]
+
+
+def _put(places: np.ndarray, x: Any, new: Any) -> Any:
+    return x.at[places].set(new)
+
+
+def _take(places: np.ndarray, x: Any) -> Any:
+    return x[places]
+
+
+# The commands ------------------------------------------------------------------------------------------------------
+
+
+def measure(
+    method: str, rooms: Rooms, seeds: range, numbers: tuple[int, ...], rates: tuple[float, ...], cap: int
+) -> Any:
+    """A row per step size, number of demonstrations and seed."""
+    began = time.perf_counter()
+    lanes = [lanes_of(method, rooms, seeds, numbers, rate) for rate in rates]
+    lanes = trained(method, rooms, jax.tree.map(lambda *x: jnp.concatenate(x), *lanes), cap)
+    exact = jax.jit(jax.vmap(lambda q: rooms.exact_return(q, EVALUATION)))(lanes.q)
+    index = pd.MultiIndex.from_product([rates, numbers, seeds], names=["rate", "demonstrations", "seed"]).to_frame()
+    return index.reset_index(drop=True).assign(
+        method=method,
+        task=rooms.name,
+        doors=rooms.east_doors,
+        episodes=np.asarray(lanes.episodes),
+        capped=~np.asarray(lanes.stopped),
+        threshold=np.asarray(lanes.threshold),
+        exact=np.asarray(exact),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def summary(frame: pd.DataFrame) -> pd.DataFrame:
+    """A row per task, doors, method, step size and number of demonstrations."""
+    rows = []
+    keys = ["task", "doors", "method", "rate", "demonstrations"]
+    for key, group in frame.groupby(keys, sort=False):
+        row: dict[str, Any] = dict(zip(keys, key, strict=True))
+        mean = bootstrap_interval(group["episodes"], np.mean)
+        exact = bootstrap_interval(group["exact"], np.mean)
+        published = _published(row)
+        rows.append(
+            row
+            | {"seeds": len(group), "episodes": mean.estimate, "episodes.low": mean.low, "episodes.high": mean.high}
+            | {"median": group["episodes"].median(), "capped": int(group["capped"].sum())}
+            | {"exact": exact.estimate, "exact.low": exact.low, "exact.high": exact.high}
+            | {"threshold": group["threshold"].mean(), "truly": (group["exact"] >= group["threshold"]).mean()}
+            | {"published": published, "ratio": mean.estimate / published}
+        )
+    return pd.DataFrame(rows)
+
+
+def _published(row: dict[str, Any]) -> float:
+    method = row["method"].removesuffix("_end")
+    if method not in PUBLISHED or row["demonstrations"] not in DEMONSTRATIONS[:3]:
+        return float("nan")
+    return PUBLISHED[method][4 if row["task"].startswith("Four") else 8][DEMONSTRATIONS.index(row["demonstrations"])]
+
+
+def run(
+    methods: tuple[str, ...] = METHODS,
+    tasks: tuple[str, ...] = ("FourRoomsDelayed", "EightRoomsDelayed"),
+    doors: tuple[str, ...] = ("released", "mended"),
+    numbers: tuple[int, ...] = DEMONSTRATIONS,
+    seeds: int = 50,
+    cap: int = 6000,
+    rate: float | None = None,
+    quick: bool = False,
+    directory: Path | None = None,
+) -> None:
+    """Episodes until the demonstrations' return is nearly reached.
+
+    Args:
+      methods: which, see above.
+      tasks, doors: which tasks, as released or mended.
+      numbers: of demonstrations.
+      seeds: for each of them.
+      cap: episodes after which a lane that has not stopped is given up and counted with them.
+      rate: step size of all methods; by default each has its own.
+      quick: few seeds and demonstrations on the smallest task.
+      directory: where to write; a task and method that is there already is replaced.
+    """
+    if quick:
+        tasks, doors, numbers, seeds, cap = tasks[:1], doors[:1], numbers[:1], 4, min(cap, 200)
+    directory = directory or (Path("runs/align_rudder_rooms") if quick else RESULTS)
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in tasks:
+        for east_doors in doors:
+            rooms = Rooms.make(name, east_doors)
+            for method in methods:
+                rates = (RATES[method] if rate is None else rate,)
+                record(measure(method, rooms, range(seeds), numbers, rates, cap), cap, directory)
+    draw(pd.read_csv(directory / "summary.csv"), directory / "episodes.png")
+
+
+def sweep(
+    methods: tuple[str, ...] = METHODS, task: str = "EightRoomsDelayed", doors: str = "released", number: int = 5,
+    seeds: int = 16, cap: int = 3000, directory: Path = RESULTS,
+) -> None:  # fmt: skip
+    """Mean episodes of every method at every step size, on seeds that are not shown elsewhere."""
+    directory.mkdir(parents=True, exist_ok=True)
+    rooms = Rooms.make(task, doors)
+    frames = []
+    for method in methods:
+        frames.append(measure(method, rooms, range(1000, 1000 + seeds), (number,), GRID, cap))
+        table = summary(pd.concat(frames)).drop(columns=["published", "ratio"])
+        table.to_csv(directory / "sweep.csv", index=False, float_format="%.5g")
+        show(table)
+
+
+def record(frame: pd.DataFrame, cap: int, directory: Path) -> None:
+    """Add the rows of a method and task to the tables, in the place of earlier ones."""
+    file, keys = directory / "seeds.csv", ["task", "doors", "method", "rate"]
+    if file.exists():
+        known = pd.read_csv(file)
+        new = frame[keys].iloc[0]
+        frame = pd.concat([pd.DataFrame(known[(known[keys] != new).any(axis=1)]), frame])
+    frame.to_csv(file, index=False, float_format="%.6g")
+    table = summary(frame)
+    table.to_csv(directory / "summary.csv", index=False, float_format="%.5g")
+    about = directory / "about.json"
+    runs = json.loads(about.read_text()) if about.exists() else []
+    last = frame.iloc[-1]
+    runs.append(
+        {**{key: str(last[key]) for key in keys}, "cap": cap, "seconds": round(last["seconds"]), **provenance()}
+    )
+    about.write_text(json.dumps(runs, indent=2) + "\n")
+    show(table)
+
+
+def show(table: pd.DataFrame) -> None:
+    cells = [
+        (row["task"], row["doors"], row["method"], f"{row['rate']:g}", f"{row['demonstrations']}",
+         show_interval(Interval(row["episodes"], row["episodes.low"], row["episodes.high"])), f"{row['capped']}",
+         f"{row['exact']:.3f}", f"{row['truly']:.2f}", f"{row.get('published', np.nan):g}",
+         f"{row.get('ratio', np.nan):.2f}")
+        for row in table.to_dict("records")
+    ]  # fmt: skip
+    heads = ["task", "doors", "method", "rate", "N", "episodes", "capped", "exact", "truly", "published", "ratio"]
+    print_table("Mean episodes [95 % interval]", cells, heads)
+
+
+def draw(table: pd.DataFrame, path: Path) -> None:
+    """A panel per task: mean episodes in their interval over the number of demonstrations, beside the published ones."""
+    panels = list(table.groupby(["task", "doors"], sort=False))
+    with styled_figure(
+        path, "Episodes to 80 % of the demonstrations' return", width=9.6, height=3.3 * len(panels) / 2 + 1
+    ) as figure:
+        grid = np.ravel(figure.subplots(-(-len(panels) // 2), min(2, len(panels)), sharey=True, sharex=True))
+        for axes, ((task, doors), panel) in zip(grid, panels, strict=False):
+            for i, (method, rows) in enumerate(panel.groupby("method", sort=False)):
+                colour, x = COLOURS[i], rows["demonstrations"].to_numpy()
+                axes.plot(x, rows["episodes"], color=colour, marker="o", markersize=4, label=str(method))
+                axes.fill_between(x, rows["episodes.low"], rows["episodes.high"], color=colour, alpha=0.18, linewidth=0)
+                if method != "align_end":
+                    axes.plot(x, rows["published"], color=colour, linestyle=":", marker="x", markersize=5)
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.set_xticks(DEMONSTRATIONS, [str(n) for n in DEMONSTRATIONS])
+            axes.minorticks_off()
+            axes.set_title(f"{task}, {doors}")
+        grid[0].set_ylabel("episodes (x: published)")
+        grid[-1].set_xlabel("demonstrations")
+        handles, labels = grid[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+
+
+if __name__ == "__main__":
+    tyro.extras.subcommand_cli_from_dict({"run": run, "sweep": sweep})

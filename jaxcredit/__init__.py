@@ -12,6 +12,7 @@ from jaxcredit.core.mdp import TabularMDP, enumerate_mdp
 from jaxcredit.core.recurrence import backward_recurrence, forward_recurrence
 from jaxcredit.core.statistics import ScaleReward
 from jaxcredit.core.trajectory import Trajectory
+from jaxcredit.evaluation.episodes import demonstrate
 from jaxcredit.evaluation.fidelity import Fidelity, fidelity, fidelity_table
 from jaxcredit.hindsight.cocoa import contribution_credit, decision_credit
 from jaxcredit.networks.policy import Policy
@@ -104,6 +105,7 @@ __all__ = [
     "credit_trace",
     "decision_credit",
     "decomposition_loss",
+    "demonstrate",
     "discounted_returns",
     "enumerate_mdp",
     "evaluate",

@@ -126,20 +126,20 @@ def _without_repetitions(sequence: np.ndarray) -> np.ndarray:
 # Redistribution, in compiled code -----------------------------------------------------------------------------------
 
 
-def first_alignment(score: Float[Array, "P K"], gap: ScalarLike = 0.0) -> Float[Array, "P+1"]:
+def first_alignment(score: Float[Array, "P K"], gap: ScalarLike = 0.0) -> Float[Array, "Q"]:
     """Scores of an episode in which nothing has happened yet, see `extend_alignment`."""
     return -jnp.asarray(gap, score.dtype) * jnp.arange(score.shape[0] + 1, dtype=score.dtype)
 
 
 def extend_alignment(
-    best: Float[Array, "P+1"], event: Int[Array, ""], score: Float[Array, "P K"], gap: ScalarLike = 0.0
-) -> Float[Array, "P+1"]:
+    best: Float[Array, "Q"], event: Int[Array, ""], score: Float[Array, "P K"], gap: ScalarLike = 0.0
+) -> Float[Array, "Q"]:
     """Add one event to an episode that is being aligned with a profile.
 
     D(t, j) = max( D(t-1, j-1) + score_j(event),  D(t-1, j) - gap,  D(t, j-1) - gap )
 
     Args:
-      best: D(t-1, .), best scores of the events so far against the first j positions, j = 0 .. P.
+      best: D(t-1, .), best scores of the events so far against the first j positions, j = 0 .. P (Q = P + 1).
       event: from 0 to K - 1; a negative one is none and changes nothing.
       score: of the profile.
       gap: cost of an event, or of a position, that is left out.
@@ -181,7 +181,7 @@ def prefix_scores(
 
 
 def profile_redistribution(
-    event: Int[Array, "T+1"],
+    event: Int[Array, "T1"],
     episode_return: Float[Array, ""],
     mask: Bool[Array, "T"],
     score: Float[Array, "P K"],
@@ -195,7 +195,7 @@ def profile_redistribution(
     What is then missing to the return goes to the last step, or to all equally: the sum is the return, always.
 
     Args:
-      event: of the first state, then of what followed each action; -1 is none.
+      event: of the first state, then of what followed each action, one more than steps; -1 is none.
       episode_return: undiscounted return of the episode, in reward units.
       mask: True on the episode's own steps; padded steps get exactly 0.
       score: of the profile.
@@ -252,7 +252,8 @@ class AlignRUDDER(CreditEstimator):
 
     Build it by `AlignRUDDER.from_demonstrations(demonstrations)`.  Rewrites `reward` only: chain it with an estimator
     that computes advantages, `chain(credit, GAE(gamma=1.0))`.  Nothing is learned during training.  Redistributed
-    rewards sum to each episode's undiscounted return.  A state is the demonstrations' nearest one, if it is near enough.
+    rewards sum to each episode's undiscounted return.  A state is taken for the demonstrations' nearest one, if it is
+    near enough.
 
     Attributes:
       known: `[S, D]`, the different states of the demonstrations, as `view` shows them.
@@ -316,7 +317,7 @@ class AlignRUDDER(CreditEstimator):
     def needs_next_observation(self) -> bool:
         return True
 
-    def events(self, trajectory: Trajectory) -> Int[Array, "T+1 B"]:
+    def events(self, trajectory: Trajectory) -> Int[Array, "T1 B"]:
         """Events of the first states, then of what followed each action; -1 where there is none."""
         state = nearest(_states(trajectory, self.view), self.known, self.radius)
         return jnp.where(state >= 0, self.profile.event[state], NO_EVENT)
@@ -351,7 +352,7 @@ def nearest(x: Float[Array, "*N D"], known: Float[Array, "S D"], radius: ScalarL
     return jnp.where(distance <= radius, index, -1)
 
 
-def _states(trajectory: Trajectory, view: Callable[[Any], Any]) -> Float[Array, "T+1 B D"]:
+def _states(trajectory: Trajectory, view: Callable[[Any], Any]) -> Float[Array, "T1 B D"]:
     """The first state and all that followed an action, as `view` shows them."""
     (following,) = require(trajectory, "AlignRUDDER", "next_observation")
     first = jax.tree.map(lambda x: x[:1], trajectory.observation)

@@ -1,8 +1,8 @@
 """Alignment of event sequences: several of them under each other, and the profile that they share.  On the host.
 
 References: Needleman and Wunsch (1970), "A general method applicable to the search for similarities in the amino acid
-sequence of two proteins"; Feng and Doolittle (1987), "Progressive sequence alignment"; scores as in Patil et al. (2022),
-"Align-RUDDER", arXiv:2009.14108.
+sequence of two proteins"; Feng and Doolittle (1987), "Progressive sequence alignment"; scores as in Patil et al.
+(2022), "Align-RUDDER", arXiv:2009.14108.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from jaxtyping import Float, Int
 GAP = -1
 
 
-def substitution_scores(frequency: Float[np.ndarray, "K"], *, epsilon: float = 1e-8) -> Float[np.ndarray, "K K"]:
-    """What it is worth to put event i under event j:  s_ij = ln(q_ij / (p_i p_j)),  q_ii = p_i - eps, q_ij = eps / (K - 1).
+def substitution_scores(frequency: Float[np.ndarray, "K"], *, epsilon: float = 1e-12) -> Float[np.ndarray, "K K"]:
+    """What it is worth to put event i under event j:  s_ij = ln(q_ij / (p_i p_j)).
 
+    q_ii = p_i - eps,  q_ij = eps / (K - 1)  are the probabilities with which they shall stand under each other.
     Only equal events score, and rare ones more:  s_ii = -ln p_i  nearly.
 
     Args:
@@ -148,14 +149,14 @@ def _resemblance(groups: list[np.ndarray], score: np.ndarray, gap: float) -> np.
 def _align_groups(a: np.ndarray, b: np.ndarray, score: np.ndarray, gap: float) -> np.ndarray:
     """Two alignments under each other, rows of the first on top."""
     table = _group_table(a, b, score, gap)
-    match, skip_a, skip_b = _costs(a, b, score, gap)
+    match, skipped, _ = _costs(a, b, score, gap)
     i, j, columns = a.shape[1], b.shape[1], []
     alone_a, alone_b = np.full(len(a), GAP), np.full(len(b), GAP)
     while i or j:
         if i and j and np.isclose(table[i, j], table[i - 1, j - 1] + match[i - 1, j - 1], rtol=0, atol=1e-9):
             i, j = i - 1, j - 1
             columns.append(np.concatenate([a[:, i], b[:, j]]))
-        elif i and (not j or np.isclose(table[i, j], table[i - 1, j] - skip_a[i - 1], rtol=0, atol=1e-9)):
+        elif i and (not j or np.isclose(table[i, j], table[i - 1, j] - skipped[i - 1], rtol=0, atol=1e-9)):
             i -= 1
             columns.append(np.concatenate([a[:, i], alone_b]))
         else:
