@@ -44,6 +44,7 @@ from flax import struct
 
 import envs
 import jaxcredit as jc
+from jaxcredit.core.frozen import Frozen
 from jaxcredit.evaluation.plots import COLOURS, styled_figure
 from jaxcredit.evaluation.statistics import Interval, bootstrap_interval
 from jaxcredit.redistribution.align_rudder import Profile, learn_profile
@@ -83,7 +84,7 @@ class Steps(NamedTuple):
 
 
 @struct.dataclass
-class Lane:
+class Lane(Frozen):
     """One seed with one number of demonstrations.
 
     Attributes: `q` `[C, 4]`; `model`, what the redistribution knows; `key`; `threshold` of the mean return; `rate`, the
@@ -123,6 +124,7 @@ class Rooms:
         env: Any
         env, params = envs.make(name, east_doors=east_doors)
         cells = env.num_states // env.max_length
+        brief: Any
         brief, brief_params = envs.make(name, east_doors=east_doors, max_length=2)
         mdp = jax.tree.map(np.asarray, brief.mdp(brief_params))
         successor, probability, goal = (x[:cells] for x in (mdp.successor, mdp.probability, mdp.terminal))
@@ -258,7 +260,8 @@ def lstm_of(rooms: Rooms, demonstrations: Steps, key: Any, number: int) -> Any:
     random = jax.vmap(lambda key: rooms.play(nothing, key, 1.0)[1])(jax.random.split(play_key, number))
     shown = jax.tree.map(lambda x: x[:number], demonstrations)
     lessons = trajectory_of(rooms, jax.tree.map(lambda *x: jnp.concatenate(x), shown, random))
-    return LSTM.update(fit_key, LSTM.init(init_key, lessons), lessons)[0].replace(replay=())
+    fitted: Any = LSTM.update(fit_key, LSTM.init(init_key, lessons), lessons)[0]
+    return fitted.replace(replay=())
 
 
 def windowed(reward: Any, window: int) -> Any:
@@ -352,7 +355,9 @@ def stacked(several: list[Profile]) -> Profile:
         missing = (0, positions - score.shape[0]), (0, events - score.shape[1])
         return jnp.pad(score, missing, constant_values=-jnp.inf)
 
-    return jax.tree.map(lambda *x: jnp.stack(x), *(p.replace(score=padded(p.score)) for p in several))
+    return jax.tree.map(
+        lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *(p.replace(score=padded(p.score)) for p in several)
+    )
 
 
 def lanes_of(method: str, rooms: Rooms, seeds: range, numbers: tuple[int, ...], rate: float) -> Lane:
@@ -438,17 +443,17 @@ def summary(frame: pd.DataFrame) -> pd.DataFrame:
     """A row per task, doors, method, step size and number of demonstrations."""
     rows = []
     keys = ["task", "doors", "method", "rate", "demonstrations"]
-    for key, group in frame.groupby(keys, sort=False):
-        row: dict[str, Any] = dict(zip(keys, key, strict=True))
+    for _, group in frame.groupby(keys, sort=False):
+        row: dict[str, Any] = group[keys].iloc[0].to_dict()
         mean = bootstrap_interval(group["episodes"], np.mean)
         exact = bootstrap_interval(group["exact"], np.mean)
         published = _published(row)
         rows.append(
             row
             | {"seeds": len(group), "episodes": mean.estimate, "episodes.low": mean.low, "episodes.high": mean.high}
-            | {"median": group["episodes"].median(), "capped": int(group["capped"].sum())}
+            | {"median": np.median(group["episodes"]), "capped": np.sum(group["capped"])}
             | {"exact": exact.estimate, "exact.low": exact.low, "exact.high": exact.high}
-            | {"threshold": group["threshold"].mean(), "truly": (group["exact"] >= group["threshold"]).mean()}
+            | {"threshold": np.mean(group["threshold"]), "truly": np.mean(group["exact"] >= group["threshold"])}
             | {"published": published, "ratio": mean.estimate / published}
         )
     return pd.DataFrame(rows)
@@ -545,13 +550,13 @@ def show(table: pd.DataFrame) -> None:
 
 
 def draw(table: pd.DataFrame, path: Path) -> None:
-    """A panel per task: mean episodes in their interval over the number of demonstrations, beside the published ones."""
+    """A panel per task: mean episodes over the number of demonstrations, beside the published ones."""
     panels = list(table.groupby(["task", "doors"], sort=False))
     with styled_figure(
         path, "Episodes to 80 % of the demonstrations' return", width=9.6, height=3.3 * len(panels) / 2 + 1
     ) as figure:
         grid = np.ravel(figure.subplots(-(-len(panels) // 2), min(2, len(panels)), sharey=True, sharex=True))
-        for axes, ((task, doors), panel) in zip(grid, panels, strict=False):
+        for axes, (_, panel) in zip(grid, panels, strict=False):
             for i, (method, rows) in enumerate(panel.groupby("method", sort=False)):
                 colour, x = COLOURS[i], rows["demonstrations"].to_numpy()
                 axes.plot(x, rows["episodes"], color=colour, marker="o", markersize=4, label=str(method))
@@ -562,7 +567,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
             axes.set_yscale("log")
             axes.set_xticks(DEMONSTRATIONS, [str(n) for n in DEMONSTRATIONS])
             axes.minorticks_off()
-            axes.set_title(f"{task}, {doors}")
+            axes.set_title(", ".join(panel[["task", "doors"]].iloc[0]))
         grid[0].set_ylabel("episodes (x: published)")
         grid[-1].set_xlabel("demonstrations")
         handles, labels = grid[0].get_legend_handles_labels()

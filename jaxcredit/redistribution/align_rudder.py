@@ -19,7 +19,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Float, Int, ScalarLike
 
 from jaxcredit.core.estimator import Context, CreditEstimator
-from jaxcredit.core.fields import INFINITY, choice, static, within
+from jaxcredit.core.fields import INFINITY, check_fields, choice, static, within
 from jaxcredit.core.frozen import Frozen
 from jaxcredit.core.trajectory import Trajectory, episode_returns, require
 from jaxcredit.networks.mlp import flatten_observation
@@ -42,7 +42,10 @@ class Profile(Frozen):
 
     event: Any
     score: Any
-    scale: Any
+    scale: float = within(-INFINITY, INFINITY, 1.0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 # Learning the profile, on the host ----------------------------------------------------------------------------------
@@ -99,7 +102,7 @@ def learn_profile(
         gained.append(reached[-1] - reached[1])
     mean_gain = np.mean(gained)
     scale = np.mean(returns) / mean_gain if mean_gain > 0 else 0.0
-    return Profile(jnp.asarray(event, jnp.int32), jnp.asarray(score, jnp.float32), jnp.asarray(scale, jnp.float32))
+    return Profile(jnp.asarray(event, jnp.int32), jnp.asarray(score, jnp.float32), float(scale))
 
 
 def _events(

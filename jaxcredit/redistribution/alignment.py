@@ -136,10 +136,10 @@ def _resemblance(groups: list[np.ndarray], score: np.ndarray, gap: float) -> np.
     known: dict[tuple[bytes, bytes], float] = {}
 
     def against(a: np.ndarray, b: np.ndarray) -> float:
-        names = a.tobytes(), b.tobytes()
-        if names not in known:
-            known[names] = known[names[::-1]] = _group_table(a, b, score, gap)[-1, -1]
-        return known[names]
+        one, other = a.tobytes(), b.tobytes()
+        if (one, other) not in known:
+            known[one, other] = known[other, one] = _group_table(a, b, score, gap)[-1, -1]
+        return known[one, other]
 
     table = np.array([[against(a, b) for b in groups] for a in groups])
     own = np.diagonal(table)
