@@ -65,8 +65,8 @@ PUBLISHED = {
     "q": {4: (7100, 5000, 2050), 8: (10700, 8250, 5200)},
 }
 GRID = (0.01, 0.03, 0.1, 0.3)
-# Step sizes: the winners of `sweep`.
-RATES = {"align": 0.1, "align_end": 0.1, "rudder": 0.1, "return": 0.1, "q": 0.1}
+# Step sizes: the winners of `sweep` for align, return and q; those beside align take its own.
+RATES = {"align": 0.1, "align_end": 0.1, "rudder": 0.1, "return": 0.03, "q": 0.1}
 METHODS = tuple(RATES)
 
 
@@ -553,13 +553,17 @@ def draw(table: pd.DataFrame, path: Path) -> None:
     """A panel per task: mean episodes over the number of demonstrations, beside the published ones."""
     panels = list(table.groupby(["task", "doors"], sort=False))
     with styled_figure(
-        path, "Episodes to 80 % of the demonstrations' return", width=9.6, height=3.3 * len(panels) / 2 + 1
+        path,
+        "Episodes to 80 % of the demonstrations' return, by method and step size",
+        width=9.6,
+        height=3.3 * len(panels) / 2 + 1,
     ) as figure:
         grid = np.ravel(figure.subplots(-(-len(panels) // 2), min(2, len(panels)), sharey=True, sharex=True))
         for axes, (_, panel) in zip(grid, panels, strict=False):
-            for i, (method, rows) in enumerate(panel.groupby("method", sort=False)):
+            for i, (_, rows) in enumerate(panel.groupby(["method", "rate"], sort=False)):
+                method, rate = rows[["method", "rate"]].iloc[0]
                 colour, x = COLOURS[i], rows["demonstrations"].to_numpy()
-                axes.plot(x, rows["episodes"], color=colour, marker="o", markersize=4, label=str(method))
+                axes.plot(x, rows["episodes"], color=colour, marker="o", markersize=4, label=f"{method}, {rate:g}")
                 axes.fill_between(x, rows["episodes.low"], rows["episodes.high"], color=colour, alpha=0.18, linewidth=0)
                 if method != "align_end":
                     axes.plot(x, rows["published"], color=colour, linestyle=":", marker="x", markersize=5)

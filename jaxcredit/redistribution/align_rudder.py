@@ -169,9 +169,9 @@ def prefix_scores(
     Returns:
       S of the events up to and with step t, in the unit of `score`.
 
-    >>> score = jnp.log(jnp.array([[0.9, 0.1], [0.1, 0.9]]) / 0.5)  # first event 0, then event 1
-    >>> prefix_scores(jnp.array([1, 0, 0, 1]), score, jnp.ones(4, bool)).round(2).tolist()
-    [0.59, 0.59, 0.59, 1.18]
+    >>> score = jnp.array([[2.0, -9.0], [-9.0, 3.0]])  # first event 0, then event 1
+    >>> prefix_scores(jnp.array([0, -1, 0, 1]), score, jnp.ones(4, bool)).tolist()
+    [2.0, 2.0, 2.0, 5.0]
     """
     lasts = event == jnp.concatenate([jnp.full(1, NO_EVENT, event.dtype), event[:-1]])
     event = jnp.where(mask & ~lasts, event, NO_EVENT)
