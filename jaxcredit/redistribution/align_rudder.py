@@ -24,8 +24,8 @@ from jaxcredit.core.frozen import Frozen
 from jaxcredit.core.trajectory import Trajectory, episode_returns, require
 from jaxcredit.networks.mlp import flatten_observation
 from jaxcredit.redistribution.alignment import align_sequences, alignment_table, position_scores, substitution_scores
+from jaxcredit.redistribution.contribution import RESIDUALS, Residual, redistribute_differences
 from jaxcredit.redistribution.events import affinity_propagation, merge_groups, successor_representation
-from jaxcredit.redistribution.rudder import RESIDUALS, Residual, redistribute_differences
 
 NO_EVENT = -1
 
