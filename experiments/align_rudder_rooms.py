@@ -14,7 +14,6 @@ return, by dynamic programming, of what was learned when it stopped.
     align        alignment with the demonstrations' profile, then Q <- (1 - a) Q + a (rewards of the next 20 steps);
                  what the profile does not explain of the return is spread over the episode
     align_end    the same, that part in the last step, as in the paper (the public code pays none of it)
-    rudder       as align, with the redistribution of an LSTM, fitted on the demonstrations and as many random episodes
     return       as align, with the original reward, and all steps that are left: Monte Carlo
     q            one-step Q-learning on the original reward (published as BC+Q, with a step size of 0.01)
 
@@ -61,12 +60,11 @@ SPARE = 20  # demonstrations drawn in place of those that do not reach the goal
 # Mean episodes to 80 % as published, read off the figure (within 3 %): method -> rooms -> by number of demonstrations.
 PUBLISHED = {
     "align": {4: (1500, 1150, 800), 8: (4400, 1750, 2150)},
-    "rudder": {4: (11100, 9100, 5750), 8: (31700, 31500, 23600)},
     "q": {4: (7100, 5000, 2050), 8: (10700, 8250, 5200)},
 }
 GRID = (0.01, 0.03, 0.1, 0.3)
-# Step sizes: the winners of `sweep` for align, return and q; those beside align take its own.
-RATES = {"align": 0.1, "align_end": 0.1, "rudder": 0.1, "return": 0.03, "q": 0.1}
+# Step sizes: the winners of `sweep` for align, return and q; align_end takes that of align.
+RATES = {"align": 0.1, "align_end": 0.1, "return": 0.03, "q": 0.1}
 METHODS = tuple(RATES)
 
 
@@ -209,59 +207,20 @@ def aligned(model: Profile, steps: Steps, residual: Any) -> Any:
     return jc.profile_redistribution(event, steps.total, steps.mask, model.score, model.scale, residual=residual)
 
 
-def predicted(model: Any, steps: Steps, rooms: Rooms) -> Any:
-    one = jax.tree.map(lambda x: x[None], steps)
-    return LSTM.assign(jax.random.key(0), model, trajectory_of(rooms, one)).reward[:, 0]
-
-
 def unchanged(model: Any, steps: Steps) -> Any:
     del model
     return steps.reward
 
 
-def redistribution_of(method: str, rooms: Rooms) -> Callable[[Any, Steps], Any] | None:
+def redistribution_of(method: str) -> Callable[[Any, Steps], Any] | None:
     """Reward of every step, from what a method's model knows; None learns on the way, by Q-learning."""
     known: dict[str, Callable[[Any, Steps], Any] | None] = {
         "align": partial(aligned, residual="spread"),
         "align_end": partial(aligned, residual="end"),
-        "rudder": partial(predicted, rooms=rooms),
         "return": unchanged,
         "q": None,
     }
     return known[method]
-
-
-LSTM = jc.RUDDER(fits=300, fit_batch=16, learning_rate=1e-2, capacity=2 * max(DEMONSTRATIONS), min_quality=-2.0)
-
-
-def trajectory_of(rooms: Rooms, steps: Steps) -> jc.Trajectory:
-    """Episodes `[N, T]` as estimators read them, `[T, N]`."""
-    cell, action, reward, mask = (jnp.swapaxes(x, 0, 1) for x in steps)
-    state = jax.vmap(jax.vmap(rooms.env.decode))(cell[:-1])
-    time = jnp.broadcast_to(jnp.arange(mask.shape[0], dtype=jnp.int32)[:, None], mask.shape)
-    observe = jax.vmap(jax.vmap(rooms.env.get_obs, (0, None)), (0, None))
-    last = mask & ~jnp.concatenate([mask[1:], jnp.zeros_like(mask[:1])])
-    return jc.Trajectory(
-        observation=observe(state.replace(time=time), rooms.params),
-        action=action,
-        reward=reward,
-        terminated=last,
-        truncated=jnp.zeros_like(mask),
-        first=time == 0,
-        mask=mask,
-        logits=jnp.zeros((*mask.shape, rooms.env.num_actions)),
-    )
-
-
-def lstm_of(rooms: Rooms, demonstrations: Steps, key: Any, number: int) -> Any:
-    """An LSTM that predicts the return, fitted on demonstrations and as many episodes of random actions."""
-    play_key, init_key, fit_key = jax.random.split(key, 3)
-    nothing = jnp.zeros((rooms.cells, rooms.env.num_actions))
-    random = jax.vmap(lambda key: rooms.play(nothing, key, 1.0)[1])(jax.random.split(play_key, number))
-    shown = jax.tree.map(lambda x: x[:number], demonstrations)
-    lessons = trajectory_of(rooms, jax.tree.map(lambda *x: jnp.concatenate(x), shown, random))
-    fitted: Any = LSTM.update(fit_key, LSTM.init(init_key, lessons), lessons)[0]
-    return fitted.replace(replay=())
 
 
 def windowed(reward: Any, window: int) -> Any:
@@ -367,21 +326,13 @@ def lanes_of(method: str, rooms: Rooms, seeds: range, numbers: tuple[int, ...], 
     together = jax.tree.map(lambda *x: jnp.concatenate(x), *lanes)
     if method.startswith("align"):
         return together.replace(model=stacked([p for n in numbers for p in profiles(rooms, demonstrations, n)]))
-    if method == "rudder":
-        fitted = [_fitted(rooms, demonstrations, seeds, number) for number in numbers]
-        return together.replace(model=jax.tree.map(lambda *x: jnp.concatenate(x), *fitted))
     return together
-
-
-def _fitted(rooms: Rooms, demonstrations: Steps, seeds: range, number: int) -> Any:
-    keys = jnp.stack([jax.random.fold_in(seed_key(seed), 2) for seed in seeds])
-    return jax.jit(jax.vmap(lambda key, steps: lstm_of(rooms, steps, key, number)))(keys, demonstrations)
 
 
 def trained(method: str, rooms: Rooms, lanes: Lane, cap: int, checks: int = 10) -> Lane:
     """Advance all lanes until each has stopped, or has had `cap` episodes; those that have stopped leave on the way."""
     window = rooms.env.horizon if method == "return" else WINDOW
-    one = partial(advance, rooms=rooms, redistribute=redistribution_of(method, rooms), window=window)
+    one = partial(advance, rooms=rooms, redistribute=redistribution_of(method), window=window)
 
     @jax.jit
     def program(lanes: Lane) -> Lane:
