@@ -475,7 +475,7 @@ def record(frame: pd.DataFrame, cap: int, directory: Path) -> None:
         known = pd.read_csv(file)
         new = frame[keys].iloc[0]
         frame = pd.concat([pd.DataFrame(known[(known[keys] != new).any(axis=1)]), frame])
-    frame.to_csv(file, index=False, float_format="%.6g")
+    frame.drop(columns="seconds").to_csv(file, index=False, float_format="%.5g")
     table = summary(frame)
     table.to_csv(directory / "summary.csv", index=False, float_format="%.5g")
     about = directory / "about.json"
@@ -503,17 +503,18 @@ def show(table: pd.DataFrame) -> None:
 def draw(table: pd.DataFrame, path: Path) -> None:
     """A panel per task: mean episodes over the number of demonstrations, beside the published ones."""
     panels = list(table.groupby(["task", "doors"], sort=False))
+    lines = sorted(set(zip(table["method"], table["rate"], strict=True)))
     with styled_figure(
         path,
         "Episodes to 80 % of the demonstrations' return, by method and step size",
-        width=9.6,
-        height=3.3 * len(panels) / 2 + 1,
+        width=7.0,
+        height=2.5 * len(panels) / 2 + 1,
     ) as figure:
         grid = np.ravel(figure.subplots(-(-len(panels) // 2), min(2, len(panels)), sharey=True, sharex=True))
         for axes, (_, panel) in zip(grid, panels, strict=False):
-            for i, (_, rows) in enumerate(panel.groupby(["method", "rate"], sort=False)):
+            for _, rows in panel.groupby(["method", "rate"]):
                 method, rate = rows[["method", "rate"]].iloc[0]
-                colour, x = COLOURS[i], rows["demonstrations"].to_numpy()
+                colour, x = COLOURS[lines.index((method, rate))], rows["demonstrations"].to_numpy()
                 axes.plot(x, rows["episodes"], color=colour, marker="o", markersize=4, label=f"{method}, {rate:g}")
                 axes.fill_between(x, rows["episodes.low"], rows["episodes.high"], color=colour, alpha=0.18, linewidth=0)
                 if method != "align_end":
