@@ -12,9 +12,19 @@ from jaxcredit.core.mdp import TabularMDP, enumerate_mdp
 from jaxcredit.core.recurrence import backward_recurrence, forward_recurrence
 from jaxcredit.core.statistics import ScaleReward
 from jaxcredit.core.trajectory import Trajectory
+from jaxcredit.evaluation.episodes import demonstrate
 from jaxcredit.evaluation.fidelity import Fidelity, fidelity, fidelity_table
 from jaxcredit.hindsight.cocoa import contribution_credit, decision_credit
 from jaxcredit.networks.policy import Policy
+from jaxcredit.redistribution.align_rudder import (
+    AlignRUDDER,
+    Profile,
+    cloned_values,
+    learn_profile,
+    prefix_scores,
+    profile_redistribution,
+)
+from jaxcredit.redistribution.alignment import align_sequences, position_scores, substitution_scores
 from jaxcredit.redistribution.arel import AREL
 from jaxcredit.redistribution.contribution import (
     complete_return,
@@ -24,6 +34,7 @@ from jaxcredit.redistribution.contribution import (
 )
 from jaxcredit.redistribution.decomposition import RewardDecomposition, choose_steps, decomposition_loss
 from jaxcredit.redistribution.diaster import Diaster, choose_cut, sub_trajectory_loss
+from jaxcredit.redistribution.events import affinity_propagation, successor_representation
 from jaxcredit.redistribution.ircr import IRCR, ircr_reward
 from jaxcredit.redistribution.rudder import RUDDER, auxiliary_targets, return_loss
 from jaxcredit.redistribution.sequence_modelling import SequenceModelling, summed_reward_loss
@@ -61,6 +72,7 @@ __all__ = [
     "PPO",
     "REINFORCE",
     "RUDDER",
+    "AlignRUDDER",
     "Comparison",
     "Context",
     "CreditEstimator",
@@ -72,6 +84,7 @@ __all__ = [
     "NStep",
     "OnPolicyAgent",
     "Policy",
+    "Profile",
     "Report",
     "RewardDecomposition",
     "RunResult",
@@ -85,18 +98,22 @@ __all__ = [
     "Trajectory",
     "VTrace",
     "advance",
+    "affinity_propagation",
+    "align_sequences",
     "as_arrays",
     "auxiliary_targets",
     "backward_recurrence",
     "chain",
     "choose_cut",
     "choose_steps",
+    "cloned_values",
     "compare",
     "complete_return",
     "contribution_credit",
     "credit_trace",
     "decision_credit",
     "decomposition_loss",
+    "demonstrate",
     "discounted_returns",
     "enumerate_mdp",
     "evaluate",
@@ -111,6 +128,7 @@ __all__ = [
     "join_processes",
     "lambda_returns",
     "leaf_paths",
+    "learn_profile",
     "load_policy",
     "look_back_reward",
     "lrp_lstm",
@@ -120,6 +138,9 @@ __all__ = [
     "n_step_returns",
     "n_step_sarsa",
     "online_td_lambda",
+    "position_scores",
+    "prefix_scores",
+    "profile_redistribution",
     "redistribute_differences",
     "replace_at",
     "retrace",
@@ -127,6 +148,8 @@ __all__ = [
     "run",
     "shaping_reward",
     "sub_trajectory_loss",
+    "substitution_scores",
+    "successor_representation",
     "summed_reward_loss",
     "sweep",
     "td_lambda",

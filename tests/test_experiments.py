@@ -1,10 +1,12 @@
 """The experiments' numbers, where they are exact or quick: from the sources named in their modules."""
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import credit_map, credit_noise
+import jaxcredit as jc
+from experiments import align_rudder_rooms, credit_map, credit_noise
 
 # signal to noise (dB) of the first state's gradient under the uniform policy: facts of arXiv:2306.16803's task
 SHORT = {"REINFORCE": -45.42, "HCA+": -40.73, "Advantage": -39.50, "TrajCV": -36.12, "COCOA-reward": -11.76}
@@ -48,3 +50,35 @@ def test_scores_of_the_map_count_what_was_learned_beyond_chance():
     (score,) = credit_map.scores(pd.DataFrame(rows), plan).to_dict("records")
     expected = {"depth": 0.5, "breadth": 0.5, "density": 0.5, "unbiased": 0.75, "placed": 0.4, "ordered": 0.0}
     assert {name: round(score[name], 6) for name in expected} == expected
+
+
+def test_rooms_credit_an_action_with_the_rewards_of_a_window():
+    reward = jnp.array([1.0, 0.0, 2.0, 4.0, 0.0])
+    expected = [reward[t : t + 3].sum() for t in range(5)]
+    np.testing.assert_allclose(align_rudder_rooms.windowed(reward, 3), expected)
+
+
+def test_rooms_change_the_table_one_step_after_the_other():
+    """The same pair twice: 0 -> 2 -> 3 with a = 0.5 towards 4; padding changes nothing."""
+    steps = align_rudder_rooms.Steps(
+        cell=jnp.array([1, 1, 0, 0]), action=jnp.array([1, 1, 0]), reward=jnp.zeros(3),
+        mask=jnp.array([True, True, False]),
+    )  # fmt: skip
+    q = align_rudder_rooms.credited(jnp.zeros((2, 2)), steps, jnp.full(3, 4.0), 0.5)
+    np.testing.assert_allclose(q, [[0, 0], [0, 3]])
+
+
+def test_exact_return_of_the_shortest_way_is_the_known_one():
+    """Optimal return with a tenth of the actions random: facts of the task."""
+    rooms = align_rudder_rooms.Rooms.make("FourRoomsDelayed", "released")
+    np.testing.assert_allclose(rooms.exact_return(jnp.asarray(rooms.shortest), 0.1), 2.705, atol=1e-3)
+
+
+def test_profiles_of_different_sizes_pay_the_same_when_stacked():
+    small = jc.Profile(jnp.array([0, 1]), jnp.eye(2), 2.0)
+    large = jc.Profile(jnp.array([0, 1]), jnp.eye(3), 1.0)
+    both = align_rudder_rooms.stacked([small, large])
+    event, mask = jnp.array([-1, 0, 1, 0]), jnp.ones(3, bool)
+    expected = jc.profile_redistribution(event, jnp.array(5.0), mask, small.score, small.scale)
+    paid = jc.profile_redistribution(event, jnp.array(5.0), mask, both.score[0], both.scale[0])
+    np.testing.assert_allclose(paid, expected)

@@ -6,10 +6,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, ScalarLike
 
 from jaxcredit.core.mdp import TabularMDP
 from jaxcredit.core.trajectory import Trajectory
+from jaxcredit.evaluation.oracle import action_values, optimal_values
 
 
 def tabular_episodes(
@@ -66,6 +67,27 @@ def tabular_episodes(
         logits=log_policy[state],
         extras={"state": state, "next_state": next_state, "decisive": decisive},
     )
+
+
+def demonstrate(
+    env: Any, params: Any, key: jax.Array, number: int, *, noise: ScalarLike = 0.0, gamma: ScalarLike = 1.0
+) -> Trajectory:
+    """Let the optimal policy of an enumerated environment play, for methods that learn from demonstrations.
+
+    Args:
+      env, params: an enumerated environment (`envs.FiniteEnvironment`).
+      key: random key.
+      number: how many episodes, static.
+      noise: share of random actions, from 0 (the optimum) to 1 (all are random).
+      gamma: discount that the optimal policy optimises.
+    Returns:
+      The trajectory of `tabular_episodes`.
+    """
+    mdp = env.mdp(params)
+    action_value = action_values(mdp, optimal_values(mdp, gamma), gamma)
+    best = jax.nn.one_hot(action_value.argmax(axis=1), mdp.num_actions, dtype=action_value.dtype)
+    share = jnp.asarray(noise, best.dtype)
+    return tabular_episodes(env, params, mdp, (1 - share) * best + share / mdp.num_actions, key, number)
 
 
 def _choose(key: jax.Array, probability: Float[Array, "A"]) -> Array:

@@ -35,6 +35,11 @@ ESTIMATORS = {
     "Diaster": jc.Diaster(units=2, hidden=(2,), **_FITS),
     "Shaping": jc.Shaping(_RUDDER),
     "IRCR": jc.IRCR(),
+    "AlignRUDDER": jc.AlignRUDDER(
+        known=np.eye(3, dtype=np.float32),
+        profile=jc.Profile(np.array([0, 1, 0], np.int32), np.array([[1.0, -9.0], [-9.0, 2.0]], np.float32), 0.5),
+        radius=np.inf,
+    ),
     "chain": jc.chain(_RUDDER, jc.GAE(gamma=0.9, lam=0.8)),
 }
 
@@ -54,6 +59,7 @@ REWRITERS = (
     "Diaster",
     "Shaping",
     "IRCR",
+    "AlignRUDDER",
     *VARIANTS,
 )
 BOOTSTRAPS = ("MonteCarlo", "NStep", "TDLambda", "GAE", "VTrace", "chain")
@@ -82,6 +88,9 @@ FUNCTIONS = {
     ),
     "contribution_credit": lambda d: jc.contribution_credit(
         d["action_value"][None] - d["value"][:, None, None], d["reward"], d["action"], d["probability"], d["mask"]
+    ),
+    "profile_redistribution": lambda d: jc.profile_redistribution(
+        jnp.append(d["action"], 0), d["reward"].sum(), d["mask"], jnp.eye(2) * 3 - 1, 0.5
     ),
     "redistribute_differences": lambda d: jc.redistribute_differences(d["value"], d["reward"].sum(), d["mask"]),
     "complete_return": lambda d: jc.complete_return(d["value"], d["reward"].sum(), d["mask"], residual="spread"),
@@ -121,6 +130,7 @@ def batch(seed: int = 0, steps: int = STEPS, dtype: str = "float32") -> jc.Traje
         logits=draw(ACTIONS),
         value=value,
         next_value=next_value,
+        next_observation=draw(3),
     )
 
 
