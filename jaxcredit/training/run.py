@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
+from jaxcredit.agents.agent import Agent, TrainState
 from jaxcredit.agents.rollout import environment_name
 from jaxcredit.training.logging import (
     Progress,
@@ -72,7 +72,7 @@ class RunResult:
 
 
 def run(
-    agent: OnPolicyAgent,
+    agent: Agent,
     keys: jax.Array,
     total_steps: int,
     *,
@@ -121,7 +121,7 @@ def run(
     Raises:
       ValueError: keys that are no `[S]` typed keys, sizes below 1, processes that were given different settings, a
         directory that already holds a run (or, with `resume`, a run that is alive, of other settings or with only
-        damaged checkpoints), or whatever `OnPolicyAgent.init` and `evaluate` object to.
+        damaged checkpoints), or whatever `Agent.init` and `evaluate` object to.
       KeyboardInterrupt: after Ctrl-C or SIGTERM, once everything is written.
     """
     check_keys(keys)
