@@ -10,17 +10,17 @@ shaping by a potential from the redistribution (reward shaping, look-ahead, look
 `TASK_published.csv`  the published settings (epsilon .2, lambda .9) beside the published medians, with ours / theirs;
 `TASK_tuned.csv`      every method with the best settings of one grid, chosen on other seeds at one delay.
 
-Each has a row per method and delay: the median over seeds, its 95 % bootstrap interval, the 40 % and 60 % quantiles (the
-published band), and how many seeds were not done after `cap` episodes; they enter with the cap, so a median at the cap
-is a lower bound.  `TASK.png` draws both; `TASK_settings.json` holds what the grid chose.
+Each has a row per method and delay: the median over seeds, its 95 % bootstrap interval, the 40 % and 60 % quantiles
+(the published band), and how many seeds were not done after `cap` episodes; they enter with the cap, so a median at the
+cap is a lower bound.  `TASK.png` draws both; `TASK_settings.json` holds what the grid chose.
 
 A seed is done at the first episode from which on the greedy policy, evaluated exactly, keeps at least 90 % of the
 optimum for 100 episodes.  WatchRepair counts as its demonstration code does: the greedy choice is right, averaged over
 brands, in at least 95 % of 750 consecutive episodes, which are counted as well.  For Choice the greedy choice has to be
 right.
 
-Reference: Arjona-Medina et al. (2019), "RUDDER: Return Decomposition for Delayed Rewards", arXiv:1806.07857; medians from
-the authors' poster.
+Reference: Arjona-Medina et al. (2019), "RUDDER: Return Decomposition for Delayed Rewards", arXiv:1806.07857;
+medians from the authors' poster.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ import envs
 import jaxcredit as jc
 from envs.grid import RIGHT, UP
 from jaxcredit.evaluation.plots import COLOURS, LINE_STYLES, short, styled_figure
-from jaxcredit.evaluation.statistics import bootstrap_interval, threshold_step
+from jaxcredit.evaluation.statistics import bootstrap_interval
 from jaxcredit.training.logging import provenance
 from jaxcredit.training.programs import seed_axes
 
@@ -208,7 +208,7 @@ def watch_repair(delay: int) -> Problem:
     return Problem(env, params, partial(env.get_obs, params=params), solved, 10.0, index, 4 * delay)
 
 
-SMALL = {"hidden": 8, "fits": 10, "fit_batch": 16, "capacity": 512, "residual": "end", "continuous_weight": 0.5}
+SMALL = {"hidden": 8, "fits": 10, "fit_batch": 16, "capacity": 512, "residual": "end", "continuous_weight": 0.5, "min_quality": -2.0}
 
 TASKS: dict[str, Task] = {
     "TraceBack": Task(
@@ -220,7 +220,15 @@ TASKS: dict[str, Task] = {
             "RUDDER Q(λ)": {6: 600, 8: 662, 10: 848, 12: 1045, 15: 773, 17: 1008, 20: 948, 22: 1066, 25: 1062},
             "Q(λ)": {6: 14662, 8: 28294, 10: 42858, 12: 67489, 15: 107119, 17: 134965, 20: 184696, 22: 229065},
             "SARSA(λ)": {
-                6: 8818, 8: 23734, 10: 47568, 12: 78539, 15: 137736, 17: 186433, 20: 271015, 22: 339550, 25: 455117
+                6: 8818,
+                8: 23734,
+                10: 47568,
+                12: 78539,
+                15: 137736,
+                17: 186433,
+                20: 271015,
+                22: 339550,
+                25: 455117,
             },
             "reward shaping": {6: 11440, 25: 273620},
             "look-ahead": {6: 12512, 25: 286515},
@@ -235,14 +243,20 @@ TASKS: dict[str, Task] = {
         (10, 15, 20, 25, 30, 35, 40, 45, 50, 100, 500),
         tuned_at=30,
         published={
-            "RUDDER": dict(zip(
-                (10, 15, 20, 25, 30, 35, 40, 45, 50, 100, 500),
-                (2572, 2627, 2704, 2882, 2902, 2733, 2710, 2798, 2971, 3307, 3055), strict=True,
-            )),
-            "Monte Carlo": dict(zip(
-                (10, 15, 20, 25, 30, 35, 40, 45, 50, 100, 500),
-                (8224, 13080, 17301, 24600, 32656, 31052, 39787, 37715, 54001, 88083, 233863), strict=True,
-            )),
+            "RUDDER": dict(
+                zip(
+                    (10, 15, 20, 25, 30, 35, 40, 45, 50, 100, 500),
+                    (2572, 2627, 2704, 2882, 2902, 2733, 2710, 2798, 2971, 3307, 3055),
+                    strict=True,
+                )
+            ),
+            "Monte Carlo": dict(
+                zip(
+                    (10, 15, 20, 25, 30, 35, 40, 45, 50, 100, 500),
+                    (8224, 13080, 17301, 24600, 32656, 31052, 39787, 37715, 54001, 88083, 233863),
+                    strict=True,
+                )
+            ),
             "Q(λ)": {10: 65936, 15: 115515, 20: 171635, 25: 234836, 30: 305981, 35: 382809, 40: 466521},
         },
         xlabel="depth of the tree",
@@ -284,8 +298,8 @@ TASKS: dict[str, Task] = {
     ),
 }
 
-# Tuning: the same points for every method, on seeds that are not judged later.  With `average`, steps of 1 / visits come
-# before those of the learning rate, so that a rate of 0 is a mean.
+# Tuning: the same points for every method, on seeds that are not judged later.  With `average`, steps of 1 / visits
+# come before those of the learning rate, so that a rate of 0 is a mean.
 LEARNING_RATES, WARM_UPS = (0.0, 0.03, 0.1, 0.3, 1.0), (0.0, 200.0)
 TUNING_SEEDS = 8
 
@@ -417,7 +431,7 @@ def write_row(file: Path, row: dict[str, Any], order: Sequence[str]) -> None:
     """Put one method and delay into a table, in the place of an earlier result for it."""
     table = pd.DataFrame([row])
     if file.exists():
-        known = pd.read_csv(file, keep_default_na=True).fillna({"bound": ""})
+        known = read_table(file)
         others = (known["method"] != row["method"]) | (known["delay"] != row["delay"])
         table = pd.concat([pd.DataFrame(known[others]), table])
     rank = table["method"].map({name: i for i, name in enumerate(order)})
@@ -425,10 +439,14 @@ def write_row(file: Path, row: dict[str, Any], order: Sequence[str]) -> None:
     table.to_csv(file, index=False, float_format="%.5g")
 
 
+def read_table(file: Path) -> pd.DataFrame:
+    return pd.read_csv(file, converters={"bound": str})
+
+
 def draw(name: str, task: Task, directory: Path) -> None:
     """Episodes against delay, a panel per table; hollow triangles are lower bounds, crosses published medians."""
     tables = {which: directory / f"{name}_{which}.csv" for which in ("published", "tuned")}
-    tables = {which: pd.read_csv(file).fillna({"bound": ""}) for which, file in tables.items() if file.exists()}
+    tables = {which: read_table(file) for which, file in tables.items() if file.exists()}
     if not tables:
         return
     titles = {"published": "Published settings (crosses: published medians)", "tuned": "Every method tuned on one grid"}

@@ -47,8 +47,8 @@ SHAPINGS = ("none", "reward", "look_ahead", "look_back")
 def epsilon_greedy(score: Float[Array, "*B A"], epsilon: ScalarLike) -> Float[Array, "*B A"]:
     """Probability of every action:  epsilon / A,  and 1 - epsilon shared by those of the highest score.
 
-    >>> epsilon_greedy(jnp.array([1.0, 3.0, 3.0, 0.0]), 0.2).round(3).tolist()
-    [0.05, 0.45, 0.45, 0.05]
+    >>> epsilon_greedy(jnp.array([1.0, 3.0, 3.0, 0.0]), 0.5).tolist()
+    [0.125, 0.375, 0.375, 0.125]
     """
     best = score == score.max(axis=-1, keepdims=True)
     epsilon = jnp.asarray(epsilon, score.dtype)
@@ -263,7 +263,8 @@ class TabularAgent(Agent):
         """Build the state of a run from one key.
 
         Raises:
-          ValueError: continuous actions, an environment without horizon, or an estimator that does not rewrite the reward.
+          ValueError: continuous actions, an environment without horizon, an estimator that does not rewrite the
+            reward.
         """
         check_key(key)
         if not hasattr(self.env.action_space(self.env_params), "n"):
@@ -396,13 +397,14 @@ class TabularAgent(Agent):
     def learn(self, table: Table, episode: Episode) -> tuple[Table, jax.Array]:
         """Move the pairs of one episode towards their targets; also the mean absolute error before."""
         at = episode.state, episode.action
-        value = table.action_value[at]
-        target = self._targets(table, episode)
-        visits = table.visits.at[at].add(1.0, mode="drop")
-        times = jnp.maximum(visits[at] - table.visits[at], 1)
+        value, target = table.action_value[at], self._targets(table, episode)
+        same = (at[0][:, None] == at[0]) & (at[1][:, None] == at[1])
+        times = same.sum(axis=1).astype(value.dtype)
+        # set, not added to: so that what is read of the table is read before, and the table need not be copied
+        visits = table.visits[at] + times
         rate = jnp.asarray(self.learning_rate, value.dtype)
         if self.average:
-            rate = jnp.maximum(rate, times / jnp.maximum(visits[at], 1))
+            rate = jnp.maximum(rate, times / visits)
 
         def moved(old: jax.Array, target: jax.Array) -> jax.Array:
             # the `times` visits of a pair add up to one step towards their mean
@@ -412,7 +414,7 @@ class TabularAgent(Agent):
         error = masked_mean(jnp.abs(target - value), episode.mask)
         return Table(
             action_value=moved(table.action_value, target),
-            visits=visits,
+            visits=table.visits.at[at].set(visits, mode="drop"),
             potential=None if potential is None else moved(potential, episode.redistributed),
         ), error
 
@@ -423,8 +425,10 @@ class TabularAgent(Agent):
         if self.learner != "q":
             goes_on = continues(episode.terminated, episode.truncated)
             next_action = jnp.where(goes_on, jnp.roll(episode.action, -1), next_action)
-        reward = episode.redistributed if self.shaping == "none" else episode.reward + self._advice(
-            table, episode, next_action
+        reward = (
+            episode.redistributed
+            if self.shaping == "none"
+            else episode.reward + self._advice(table, episode, next_action)
         )
         return action_targets(
             reward, table.action_value[episode.next_state, next_action], greedy, episode.terminated, episode.truncated,
