@@ -29,7 +29,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -141,6 +141,7 @@ def rolled_out(env: Any, params: Any, choose: Choose, noise: Any) -> jax.Array:
 
 
 def trace_back(delay: int) -> Problem:
+    env: Any
     env, params = envs.make("TraceBack", max_length=delay)
 
     def solved(choose: Choose) -> jax.Array:
@@ -154,6 +155,7 @@ def trace_back(delay: int) -> Problem:
 
 
 def choice(delay: int) -> Problem:
+    env: Any
     env, params = envs.make("Choice", max_length=delay)
 
     def solved(choose: Choose) -> jax.Array:
@@ -173,6 +175,7 @@ def grid_bomb_optimum(distance: int) -> float:
 
 
 def grid_bomb(delay: int) -> Problem:
+    env: Any
     env, params = envs.make("GridBomb", max_distance=delay, metric="hamming")
 
     def solved(choose: Choose) -> jax.Array:
@@ -189,6 +192,7 @@ def charge_discharge_optimum(length: int) -> float:
 
 
 def charge_discharge(delay: int) -> Problem:
+    env: Any
     env, params = envs.make("ChargeDischarge", max_length=delay)
 
     def solved(choose: Choose) -> jax.Array:
@@ -198,6 +202,7 @@ def charge_discharge(delay: int) -> Problem:
 
 
 def watch_repair(delay: int) -> Problem:
+    env: Any
     env, params = envs.make("WatchRepair", max_length=delay)
     right = jnp.argmax(env.action_values(params), axis=1)
 
@@ -298,9 +303,9 @@ TASKS: dict[str, Task] = {
         tuned_at=50,
         published={"RUDDER": {50: 2850}, "Q(λ)": {50: 71850}, "Monte Carlo": {50: 27700}},
         xlabel="steps of an episode",
-        rudder=SMALL,
-        settings={"epsilon": 0.1, "initial_value": 10.0},
-        rudder_settings={"initial_value": 0.0},
+        rudder=SMALL | {"inputs": "difference", "learning_rate": 0.01, "fit_batch": 32, "capacity": 4096},
+        settings={"epsilon": 0.1, "initial_value": 10.0, "learning_rate": 0.1},  # those of the demonstration code
+        rudder_settings={"initial_value": 0.0},  # redistributed rewards lie around 0
         window=WATCH_WINDOW,
         share=WATCH_LEVEL,
         counts_window=True,
@@ -351,7 +356,7 @@ def seeds(first: int, number: int) -> jax.Array:
 
 def measure(
     task: Task, problem: Problem, agent: jc.TabularAgent, keys: jax.Array, budget: Budget, *,
-    points: dict[str, Sequence[float]] | None = None, chunk: int = 40,
+    points: Mapping[str, Sequence[float]] | None = None, chunk: int = 40,
 ) -> Measured:  # fmt: skip
     """Train all lanes side by side until every one is done, or the budget is.
 
@@ -378,7 +383,7 @@ def measure(
         agent = configured(agent, lane)
 
         def iteration(state: jc.TrainState, _: None) -> tuple[jc.TrainState, jax.Array]:
-            state, _ = agent.step(state)
+            state = agent.step(state)[0]
             return state, jnp.asarray(problem.solved(partial(agent.greedy_action, state.params)), jnp.float32)
 
         return jax.lax.scan(iteration, state, length=chunk)
@@ -443,7 +448,7 @@ def write_row(file: Path, row: dict[str, Any], order: Sequence[str]) -> None:
         known = read_table(file)
         others = (known["method"] != row["method"]) | (known["delay"] != row["delay"])
         table = pd.concat([pd.DataFrame(known[others]), table])
-    rank = table["method"].map({name: i for i, name in enumerate(order)})
+    rank = [order.index(name) for name in table["method"]]
     table = table.assign(rank=rank).sort_values(["rank", "delay"]).drop(columns="rank")
     table.to_csv(file, index=False, float_format="%.5g")
 

@@ -288,20 +288,21 @@ class TabularAgent(Agent):
         return start(self.env, self.env_params, key, self.num_envs, self.policy.initial_carry(self.num_envs))
 
     def _init_credit(self, key: jax.Array, table: Table, runner: Runner) -> Any:
-        assert self.credit is not None
+        estimator = self.credit
+        assert estimator is not None
         example_key = outside_training(key, EXAMPLE)
         example = jax.eval_shape(lambda: self.gather(example_key, table, runner)[1])
-        state = self.credit.init(outside_training(key, CREDIT), example)
+        state = estimator.init(outside_training(key, CREDIT), example)
         rewritten = []
 
         def assign(state: Any, trajectory: Trajectory) -> None:
-            assigned = self.credit.assign(example_key, state, trajectory, context=self.context(table))
+            assigned = estimator.assign(example_key, state, trajectory, context=self.context(table))
             rewritten.append(assigned.reward is not trajectory.reward)
 
         jax.eval_shape(assign, state, example)
         if not rewritten[0]:
             raise ValueError(
-                f"{type(self.credit).__name__} does not rewrite the reward, which is all that TabularAgent reads. Give "
+                f"{type(estimator).__name__} does not rewrite the reward, which is all that TabularAgent reads. Give "
                 "an estimator that does, for example RUDDER(), and leave advantages to the learner."
             )
         return state
@@ -314,7 +315,9 @@ class TabularAgent(Agent):
     def score(self, table: Table, row: Int[Array, "*B"]) -> Float[Array, "*B A"]:
         """What the policy compares: Q, with look-ahead advice Q + Phi."""
         score = table.action_value[row]
-        return score + table.potential[row] if self.shaping == "look_ahead" else score
+        if self.shaping == "look_ahead" and table.potential is not None:
+            score = score + table.potential[row]
+        return score
 
     def greedy_action(self, table: Table, env_state: Any) -> jax.Array:
         """The action of the highest score in one environment state; the first of equals."""

@@ -68,6 +68,9 @@ FUNCTIONS = {
     "contribution_credit": lambda d: jc.contribution_credit(
         d["action_value"][None] - d["value"][:, None, None], d["reward"], d["action"], d["probability"], d["mask"]
     ),
+    "action_targets": lambda d: jc.action_targets(
+        d["reward"], d["next_value"], d["mask"], *d["ends"], learner="q", gamma=0.9, lam=0.8
+    ),
     "redistribute_differences": lambda d: jc.redistribute_differences(d["value"], d["reward"].sum(), d["mask"]),
     "complete_return": lambda d: jc.complete_return(d["value"], d["reward"].sum(), d["mask"], residual="spread"),
     "integrated_gradients": lambda d: (
