@@ -182,7 +182,7 @@ def exact_share(learning: jc.TabularAgent, params: Table) -> jax.Array:
 
 @pytest.mark.parametrize("learner", ["q", "sarsa", "monte_carlo"])
 def test_learners_solve_a_delayed_task(learner: str) -> None:
-    learning = jc.as_arrays(agent(learner=learner, num_envs=4))
+    learning = jc.as_arrays(agent(learner=learner, num_envs=4, learning_rate=0.3, epsilon=0.5))
 
     def final(learning: jc.TabularAgent, key: jax.Array) -> jax.Array:
         return exact_share(learning, jc.train(learning, key, 250)[0].params)
