@@ -16,8 +16,8 @@ cap is a lower bound.  `TASK.png` draws both; `TASK_settings.json` holds what th
 
 A seed is done at the first episode from which on the greedy policy, evaluated exactly, keeps at least 90 % of the
 optimum for 100 episodes.  WatchRepair counts as its demonstration code does: the greedy choice is right, averaged over
-brands, in at least 95 % of 750 consecutive episodes, which are counted as well.  For Choice the greedy choice has to be
-right.
+brands, in at least 95 % of 750 consecutive episodes, which are counted as well.  For Choice, a task of
+our own whose numbers cannot be held against the published ones, the greedy choice has to be right.
 
 Reference: Arjona-Medina et al. (2019), "RUDDER: Return Decomposition for Delayed Rewards", arXiv:1806.07857;
 medians from the authors' poster.
@@ -255,23 +255,7 @@ TASKS: dict[str, Task] = {
         choice,
         (10, 15, 20, 25, 30, 35, 40, 45, 50, 100, 500),
         tuned_at=30,
-        published={
-            "RUDDER": dict(
-                zip(
-                    (10, 15, 20, 25, 30, 35, 40, 45, 50, 100, 500),
-                    (2572, 2627, 2704, 2882, 2902, 2733, 2710, 2798, 2971, 3307, 3055),
-                    strict=True,
-                )
-            ),
-            "Monte Carlo": dict(
-                zip(
-                    (10, 15, 20, 25, 30, 35, 40, 45, 50, 100, 500),
-                    (8224, 13080, 17301, 24600, 32656, 31052, 39787, 37715, 54001, 88083, 233863),
-                    strict=True,
-                )
-            ),
-            "Q(λ)": {10: 65936, 15: 115515, 20: 171635, 25: 234836, 30: 305981, 35: 382809, 40: 466521},
-        },
+        published={},  # the reference's task is not known: ours has its structure, not its numbers
         xlabel="depth of the tree",
         rudder=SMALL,
     ),
