@@ -16,8 +16,9 @@ cap is a lower bound.  `TASK.png` draws both; `TASK_settings.json` holds what th
 
 A seed is done at the first episode from which on the greedy policy, evaluated exactly, keeps at least 90 % of the
 optimum for 100 episodes.  WatchRepair counts as its demonstration code does: the greedy choice is right, averaged over
-brands, in at least 95 % of 750 consecutive episodes, which are counted as well.  For Choice, a task of
-our own whose numbers cannot be held against the published ones, the greedy choice has to be right.
+brands, in at least 95 % of 750 consecutive episodes, which are counted as well.  For Choice, a task of our own whose
+numbers cannot be held against the published ones, the greedy choice has to be right.  Of equal values the greedy policy
+takes the first action.
 
 Reference: Arjona-Medina et al. (2019), "RUDDER: Return Decomposition for Delayed Rewards", arXiv:1806.07857;
 medians from the authors' poster.
@@ -513,6 +514,10 @@ def main(
         for name in tasks for which in tables for method in methods
         for delay in (delays or TASKS[name].delays)[: 1 if quick else None]
     ]  # fmt: skip
+    about = {
+        "tasks": tasks, "tables": tables, "methods": methods, "seeds": num_seeds, "budget": budget._asdict(),
+        "episodes_per_step": EPISODES_PER_STEP, **provenance(),
+    }  # fmt: skip
     began = time.perf_counter()
     for i, (name, which, method, delay) in enumerate(cells):
         task, started = TASKS[name], time.perf_counter()
@@ -527,17 +532,18 @@ def main(
         row = row_of(method, delay, measured, time.perf_counter() - started, published)
         write_row(directory / f"{name}_{which}.csv", row, tuple(METHODS))
         passed = time.perf_counter() - began
+        write_about(directory / "about.json", about | {"cells": i + 1, "seconds": round(passed)})
         left = passed / (i + 1) * (len(cells) - i - 1)
         print(f"{name}, {which}: {show(row)} ({i + 1} of {len(cells)}, about {left:.0f} s left)", flush=True)
         if i + 1 == len(cells) or cells[i + 1][0] != name:
             draw(name, task, directory)
-    about = {
-        "tasks": tasks, "tables": tables, "methods": methods, "seeds": num_seeds, "budget": budget._asdict(),
-        "episodes_per_step": EPISODES_PER_STEP, "seconds": round(time.perf_counter() - began), **provenance(),
-    }  # fmt: skip
-    file = directory / "about.json"
-    earlier = json.loads(file.read_text()) if file.exists() else []
-    file.write_text(json.dumps([*earlier, about], indent=2) + "\n")
+
+
+def write_about(file: Path, about: dict[str, Any]) -> None:
+    """Put a command into about.json, in the place of what it wrote there before."""
+    known = json.loads(file.read_text()) if file.exists() else []
+    others = [x for x in known if (x["started"], x["command"]) != (about["started"], about["command"])]
+    file.write_text(json.dumps([*others, about], indent=2) + "\n")
 
 
 def stored_settings(file: Path, task: Task, method: str, budget: Budget, quick: bool) -> dict[str, Any]:
