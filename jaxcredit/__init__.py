@@ -4,9 +4,11 @@ Pure functions on one trajectory, estimators that compose with `chain`, agents a
 """
 
 from jaxcredit.agents.a2c import A2C
-from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
+from jaxcredit.agents.agent import TrainState
+from jaxcredit.agents.on_policy import OnPolicyAgent
 from jaxcredit.agents.ppo import PPO
 from jaxcredit.agents.reinforce import REINFORCE
+from jaxcredit.agents.tabular import TabularAgent, action_targets
 from jaxcredit.core.estimator import Context, CreditEstimator, chain
 from jaxcredit.core.mdp import TabularMDP, enumerate_mdp
 from jaxcredit.core.recurrence import backward_recurrence, forward_recurrence
@@ -92,11 +94,13 @@ __all__ = [
     "SequenceModelling",
     "Shaping",
     "TDLambda",
+    "TabularAgent",
     "TabularMDP",
     "TraceState",
     "TrainState",
     "Trajectory",
     "VTrace",
+    "action_targets",
     "advance",
     "affinity_propagation",
     "align_sequences",

@@ -1,12 +1,16 @@
 """The experiments' numbers, where they are exact or quick: from the sources named in their modules."""
 
+import dataclasses
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
 
 import jaxcredit as jc
-from experiments import align_rudder_rooms, credit_map, credit_noise
+from experiments import align_rudder_rooms, credit_map, credit_noise, rudder_tasks
+from jaxcredit.evaluation.oracle import action_values, optimal_values, policy_values
 
 # signal to noise (dB) of the first state's gradient under the uniform policy: facts of arXiv:2306.16803's task
 SHORT = {"REINFORCE": -45.42, "HCA+": -40.73, "Advantage": -39.50, "TrajCV": -36.12, "COCOA-reward": -11.76}
@@ -82,3 +86,71 @@ def test_profiles_of_different_sizes_pay_the_same_when_stacked():
     expected = jc.profile_redistribution(event, jnp.array(5.0), mask, small.score, small.scale)
     paid = jc.profile_redistribution(event, jnp.array(5.0), mask, both.score[0], both.scale[0])
     np.testing.assert_allclose(paid, expected)
+
+
+def choose_from(problem, policy):
+    """Act by a table over the environment's own states."""
+    return lambda state: policy[problem.env.encode(state)]
+
+
+@pytest.mark.parametrize(
+    ("task", "delay"), [("GridBomb", 2), ("GridBomb", 4), ("ChargeDischarge", 5), ("TraceBack", 3)]
+)
+def test_rudder_tasks_judge_by_the_exact_value_of_the_greedy_policy(task, delay):
+    problem = rudder_tasks.TASKS[task].problem(delay)
+    mdp = problem.env.mdp(problem.params)
+    optimal = optimal_values(mdp)
+    optimum = float(mdp.initial @ optimal)
+    exact = {
+        "GridBomb": rudder_tasks.grid_bomb_optimum, "ChargeDischarge": rudder_tasks.charge_discharge_optimum
+    }.get(task, lambda _: 100.0)(delay)  # fmt: skip
+    np.testing.assert_allclose(optimum, exact, rtol=1e-5)
+    best = action_values(mdp, optimal).argmax(axis=1)
+    rng = np.random.default_rng(0)
+    for share in (0.0, 0.1, 0.5, 1.0):  # of the states in which the policy does anything at all
+        anything = jnp.asarray(rng.random(mdp.num_states) < share)
+        policy = jnp.where(anything, jnp.asarray(rng.integers(mdp.num_actions, size=mdp.num_states)), best)
+        value = float(mdp.initial @ policy_values(mdp, jax.nn.one_hot(policy, mdp.num_actions)))
+        solved = bool(problem.solved(choose_from(problem, policy)))
+        assert solved == (value >= rudder_tasks.LEVEL * optimum - 1e-3), (share, value)
+
+
+def test_rudder_tasks_count_episodes_exactly(monkeypatch):
+    """A run is done where the policy begins to be right for good, or where WatchRepair's window ends."""
+    task = rudder_tasks.TASKS["ChargeDischarge"]
+    problem, right = task.problem(3), [0, 1, 0, 0, *[1] * 60]  # by iteration of 5 episodes
+    steps = jnp.asarray(right, jnp.float32)
+    agent = rudder_tasks.agent_of(task, problem, "Q(λ)", {"lam": 0.0})
+
+    def solved(choose):
+        del choose
+        return steps[jnp.minimum(agent_iteration[0] - 1, len(right) - 1)]
+
+    agent_iteration = [0]
+    original = jc.TabularAgent.step
+
+    def step(self, state):
+        state, metrics = original(self, state)
+        agent_iteration[0] = state.iteration
+        return state, metrics
+
+    monkeypatch.setattr(jc.TabularAgent, "step", step)
+    problem = problem._replace(solved=solved)
+    budget, keys = rudder_tasks.Budget(300, 60.0), rudder_tasks.seeds(0, 2)
+    measured = rudder_tasks.measure(task, problem, agent, keys, budget, chunk=7)
+    assert measured.episodes.tolist() == [25, 25]
+    task = dataclasses.replace(task, window=50, counts_window=True)
+    assert rudder_tasks.measure(task, problem, agent, keys, budget, chunk=7).episodes.tolist() == [70, 70]
+    task = dataclasses.replace(task, window=500)
+    assert np.isinf(rudder_tasks.measure(task, problem, agent, keys, budget, chunk=7).episodes).all()
+
+
+def test_rudder_tasks_quick(tmp_path):
+    for which, method in (("published", "RUDDER"), ("tuned", "Monte Carlo")):
+        rudder_tasks.main(
+            tasks=("ChargeDischarge",), tables=(which,), methods=(method,), quick=True, directory=tmp_path
+        )
+        (row,) = pd.read_csv(tmp_path / f"ChargeDischarge_{which}.csv").to_dict("records")
+        assert row["method"] == method and row["seeds"] == 4
+        assert row["low"] <= row["episodes"] <= row["high"] <= row["cap"]
+    assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".json", ".png"}

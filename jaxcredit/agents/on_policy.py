@@ -12,11 +12,23 @@ import optax
 from flax import linen as nn
 from flax import struct
 
+from jaxcredit.agents.agent import (
+    CREDIT,
+    EXAMPLE,
+    NETWORK,
+    RESET,
+    Agent,
+    Metrics,
+    TrainState,
+    check_agent,
+    check_key,
+    episode_bound,
+    outside_training,
+)
 from jaxcredit.agents.descent import descend
 from jaxcredit.agents.rollout import Runner, collect, environment_name, over_devices, start
 from jaxcredit.core.estimator import Context, CreditEstimator
 from jaxcredit.core.fields import INFINITY, check_fields, static, whole, within
-from jaxcredit.core.frozen import Frozen
 from jaxcredit.core.statistics import Mean, RunningMoments
 from jaxcredit.core.trajectory import Trajectory, masked_mean, standardise
 from jaxcredit.networks.actor_critic import ActorCritic, as_distribution, distribution_parameters, draw_noise, sample
@@ -24,52 +36,12 @@ from jaxcredit.networks.mlp import flatten_observation
 from jaxcredit.networks.policy import apply_normalised, into_bounds
 from jaxcredit.time_centric.returns import GAE
 
-Metrics = dict[str, Mean]
-
-
-@struct.dataclass
-class TrainState(Frozen):
-    """Everything a run consists of; arrays only.
-
-    Attributes:
-      iteration: `[]` int32, the same for all seeds and kept unbatched under `vmap`.
-      key: the seed's key; iteration i draws from `fold_in(key, i + 1)`, everything else from `outside_training`.
-      params: network parameters.
-      opt_state: optimiser state.
-      moments: running moments of the observations, or None.
-      credit: state of the estimator.
-      runner: where the environments stand.
-      total_steps: `[]` int32, slots collected so far (padding included).
-      valid_steps: `[]` int32, steps of episodes among them.
-      episodes: `[]` int32, episodes finished.
-    """
-
-    iteration: jax.Array
-    key: jax.Array
-    params: Any
-    opt_state: Any
-    moments: RunningMoments | None
-    credit: Any
-    runner: Runner
-    total_steps: jax.Array
-    valid_steps: jax.Array
-    episodes: jax.Array
-
-
 # values behind the cuts of a window that are evaluated together, at least
 CUTS_AT_ONCE = 32
 
-# what a seed's key is used for beside its iterations
-RESET, NETWORK, EXAMPLE, CREDIT, EVALUATION, PICTURE = range(6)
-
-
-def outside_training(key: jax.Array, purpose: int) -> jax.Array:
-    """A key of the seed from which no iteration draws."""
-    return jax.random.fold_in(jax.random.fold_in(key, 0), purpose)
-
 
 @struct.dataclass
-class OnPolicyAgent(Frozen):
+class OnPolicyAgent(Agent):
     """Collect -> annotate -> `credit.update_and_assign` -> gradient steps.  Floats are traced, the rest is static.
 
     Attributes:
@@ -139,17 +111,9 @@ class OnPolicyAgent(Frozen):
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.env is None or isinstance(self.env, tuple):
-            raise ValueError(
-                f"{type(self).__name__} needs env= and env_params=, the two things that envs.make gives: "
-                "env, params = envs.make('CartPole-v1')."
-            )
-        if isinstance(self.credit, str | type):
-            raise ValueError(f"credit={self.credit!r} is no estimator; give an instance, for example GAE(lam=0.9).")
+        check_agent(self)
         if not isinstance(self.hidden, tuple) or not all(type(width) is int and width > 0 for width in self.hidden):
             raise ValueError(f"hidden={self.hidden!r} is not allowed; give a tuple of widths, for example (64, 64).")
-        if self.horizon is not None and (type(self.horizon) is not int or self.horizon < 1):
-            raise ValueError(f"horizon={self.horizon!r} is not allowed; give a whole number of at least 1, or None.")
         if self.num_envs % self.group_size:
             raise ValueError(
                 f"group_size={self.group_size} does not divide num_envs={self.num_envs}; choose sizes that divide."
@@ -169,14 +133,7 @@ class OnPolicyAgent(Frozen):
         """Length T of a collected batch."""
         if not self.is_episodic:
             return self.num_steps
-        horizon = self.horizon or getattr(self.env, "horizon", None)
-        if horizon is None:
-            raise ValueError(
-                f"{type(self.credit).__name__} works on whole episodes, but {environment_name(self.env)} has "
-                "no horizon. Give the agent horizon=N (episodes still open after N steps are cut there), or use an "
-                "estimator that works on windows."
-            )
-        return int(horizon)
+        return episode_bound(self, type(self.credit).__name__, ", or use an estimator that works on windows")
 
     @property
     def is_discrete(self) -> bool:
@@ -202,11 +159,7 @@ class OnPolicyAgent(Frozen):
           ValueError: sizes that do not divide, an estimator that writes no advantage, needs episodes on an environment
             without horizon, or writes action advantages for continuous actions.
         """
-        if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.ndim:
-            raise ValueError(
-                f"The key of a seed must be one typed random key, jax.random.key(0); got {key.dtype}{list(key.shape)}. "
-                "Many seeds are a vmap over jax.random.split(key, number)."
-            )
+        check_key(key)
         self._check_sizes()
         purpose = [outside_training(key, i) for i in (RESET, NETWORK, EXAMPLE, CREDIT)]
         carry = self.policy.initial_carry(self.num_envs)
@@ -286,18 +239,8 @@ class OnPolicyAgent(Frozen):
         if moments is not None:
             moments = moments.update(flatten_observation(trajectory.observation, 2), trajectory.mask)
         metrics |= {f"credit.{name}": Mean.of(value) for name, value in credit_metrics.items()}
-        state = state.replace(
-            iteration=state.iteration + 1,
-            params=params,
-            opt_state=opt_state,
-            moments=moments,
-            credit=credit,
-            runner=runner,
-            total_steps=state.total_steps + trajectory.mask.size,
-            valid_steps=state.valid_steps + trajectory.mask.sum(),
-            episodes=state.episodes + metrics["episode_return"].count.astype(jnp.int32),
-        )
-        return state, metrics | {name: Mean.of(value) for name, value in losses.items()}
+        state = state.replace(params=params, opt_state=opt_state, moments=moments, credit=credit, runner=runner)
+        return state.counted(trajectory, metrics), metrics | {name: Mean.of(value) for name, value in losses.items()}
 
     def apply(self, params: Any, moments: RunningMoments | None, carry: Any, observation: Any, first: jax.Array) -> Any:
         """The network on observations `[T, B, ...]`, normalised if the agent says so."""

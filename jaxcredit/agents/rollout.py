@@ -12,6 +12,7 @@ import numpy as np
 from flax import struct
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from jaxcredit.core.frozen import Frozen
 from jaxcredit.core.statistics import Mean
 from jaxcredit.core.trajectory import Trajectory
 
@@ -22,7 +23,7 @@ SMALL_START = 256  # bytes
 
 
 @struct.dataclass
-class Runner:
+class Runner(Frozen):
     """Where `B` environments stand between two windows.
 
     Attributes:

@@ -16,7 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxcredit.agents.on_policy import PICTURE, OnPolicyAgent, TrainState, outside_training
+from jaxcredit.agents.agent import PICTURE, TrainState, outside_training
+from jaxcredit.agents.on_policy import OnPolicyAgent
 from jaxcredit.agents.rollout import environment_name, start
 from jaxcredit.evaluation.plots import credit_picture, learning_curves
 from jaxcredit.evaluation.statistics import Crossing, Interval, bootstrap_interval, bootstrap_ratio, iqm, threshold_step

@@ -11,7 +11,7 @@ import jax
 from jax.custom_batching import custom_vmap
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxcredit.agents.on_policy import EVALUATION, OnPolicyAgent, TrainState, outside_training
+from jaxcredit.agents.agent import EVALUATION, Agent, TrainState, outside_training
 from jaxcredit.training.mesh import local_mesh, over_seeds, place, seeds_that_fit
 from jaxcredit.training.train import advance, evaluate
 
@@ -49,7 +49,7 @@ class Programs:
 
 
 def compile_programs(
-    agent: OnPolicyAgent, keys: jax.Array, iterations: int, eval_episodes: int, memory_limit: float | None
+    agent: Agent, keys: jax.Array, iterations: int, eval_episodes: int, memory_limit: float | None
 ) -> Programs:
     """Compile for as many of the seeds as fit into memory at a time.
 
@@ -115,17 +115,17 @@ def bytes_in_use(program: Any) -> int:
 
 
 @jax.jit
-def init(agent: OnPolicyAgent, key: jax.Array) -> TrainState:
+def init(agent: Agent, key: jax.Array) -> TrainState:
     """The state at the start of one seed's training."""
     return agent.init(key)
 
 
 @partial(jax.jit, static_argnames="iterations")
-def _chunk(agent: OnPolicyAgent, state: TrainState, iterations: int) -> tuple[TrainState, Metrics]:
+def _chunk(agent: Agent, state: TrainState, iterations: int) -> tuple[TrainState, Metrics]:
     return advance(agent, state, iterations, num_points=1)
 
 
-def _evaluate(agent: OnPolicyAgent, state: TrainState, key: jax.Array, episodes: int) -> Metrics:
+def _evaluate(agent: Agent, state: TrainState, key: jax.Array, episodes: int) -> Metrics:
     return evaluate(agent, state, outside_training(key, EVALUATION), episodes)
 
 

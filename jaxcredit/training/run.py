@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
+from jaxcredit.agents.agent import Agent, TrainState
 from jaxcredit.agents.rollout import environment_name
 from jaxcredit.training.logging import (
     Progress,
@@ -73,7 +73,7 @@ class RunResult:
 
 
 def run(
-    agent: OnPolicyAgent,
+    agent: Agent,
     keys: jax.Array,
     total_steps: int,
     *,
@@ -123,7 +123,7 @@ def run(
     Raises:
       ValueError: keys that are no `[S]` typed keys, sizes below 1, processes that were given different settings, a
         directory that already holds a run (or, with `resume`, a run that is alive, of other settings, or whose
-        checkpoints are all damaged or gone), or whatever `OnPolicyAgent.init` and `evaluate` object to.
+        checkpoints are all damaged or gone), or whatever `Agent.init` and `evaluate` object to.
       OSError: something cannot be written (a full disk, say); the run goes on by `resume=True` once it can.
       KeyboardInterrupt: after Ctrl-C or SIGTERM, once everything is written.
     """

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxcredit.agents.on_policy import EVALUATION, OnPolicyAgent, outside_training
+from jaxcredit.agents.agent import EVALUATION, Agent, outside_training
 from jaxcredit.core.estimator import Chain, CreditEstimator
 from jaxcredit.training.train import COUNTERS, evaluate, train
 
@@ -98,7 +98,7 @@ def _parts(agent: Any, wanted: str) -> dict[str, Any]:
 
 
 def sweep(
-    agent: OnPolicyAgent,
+    agent: Agent,
     values: Mapping[Path, Sequence[float]],
     keys: jax.Array,
     *,
@@ -146,7 +146,7 @@ def sweep(
 
 
 def sweep_metrics(
-    agent: OnPolicyAgent, values: Mapping[Path, Sequence[float]], keys: jax.Array, *, mode: str, eval_episodes: int
+    agent: Agent, values: Mapping[Path, Sequence[float]], keys: jax.Array, *, mode: str, eval_episodes: int
 ) -> list[str]:
     """The metrics that `sweep` would report; what it would object to is raised, and nothing is computed."""
     agent, _, arrays = _prepare(agent, values, keys, mode)
@@ -156,8 +156,8 @@ def sweep_metrics(
 
 
 def _prepare(
-    agent: OnPolicyAgent, values: Mapping[Path, Sequence[float]], keys: jax.Array, mode: str
-) -> tuple[OnPolicyAgent, list[dict[str, Any]], dict[str, np.ndarray]]:
+    agent: Agent, values: Mapping[Path, Sequence[float]], keys: jax.Array, mode: str
+) -> tuple[Agent, list[dict[str, Any]], dict[str, np.ndarray]]:
     """Check everything; the agent with array leaves, the points, and the values of every path over them."""
     check_keys(keys)
     points = _points(values, mode)

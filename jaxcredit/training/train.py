@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxcredit.agents.on_policy import OnPolicyAgent, TrainState
+from jaxcredit.agents.agent import Agent, TrainState
 from jaxcredit.agents.rollout import start
 from jaxcredit.core.statistics import Mean
 
@@ -16,7 +16,7 @@ COUNTERS = ("total_steps", "valid_steps", "episodes")
 
 
 def train(
-    agent: OnPolicyAgent, key: jax.Array, num_iterations: int, *, num_points: int = 128
+    agent: Agent, key: jax.Array, num_iterations: int, *, num_points: int = 128
 ) -> tuple[TrainState, dict[str, jax.Array]]:
     """Train one seed from scratch.  Pure: jit it (`static_argnums=2`), vmap it over keys and over agents.
 
@@ -32,7 +32,7 @@ def train(
 
 
 def advance(
-    agent: OnPolicyAgent, state: TrainState, num_iterations: int, *, num_points: int = 128
+    agent: Agent, state: TrainState, num_iterations: int, *, num_points: int = 128
 ) -> tuple[TrainState, dict[str, jax.Array]]:
     """Continue training for `num_iterations`.
 
@@ -73,12 +73,12 @@ def advance(
 
 
 @partial(jax.jit, inline=True)
-def _step(agent: OnPolicyAgent, state: TrainState) -> tuple[TrainState, dict[str, Mean]]:
+def _step(agent: Agent, state: TrainState) -> tuple[TrainState, dict[str, Mean]]:
     """`agent.step`, traced once for its shapes and for the loop, in every program of a process."""
     return agent.step(state)
 
 
-def evaluate(agent: OnPolicyAgent, state: TrainState, key: jax.Array, num_episodes: int = 256) -> dict[str, jax.Array]:
+def evaluate(agent: Agent, state: TrainState, key: jax.Array, num_episodes: int = 256) -> dict[str, jax.Array]:
     """Run the sampled policy on fresh episodes, without learning.
 
     Args:

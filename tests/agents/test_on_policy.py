@@ -15,7 +15,7 @@ from gymnax.environments import environment, spaces
 
 import envs
 import jaxcredit as jc
-from jaxcredit.agents.on_policy import PICTURE, outside_training
+from jaxcredit.agents.agent import PICTURE, outside_training
 from jaxcredit.networks.actor_critic import ActorCritic, draw_noise, sample
 
 KEY = jax.random.key(0)

@@ -92,6 +92,9 @@ FUNCTIONS = {
     "profile_redistribution": lambda d: jc.profile_redistribution(
         jnp.append(d["action"], 0), d["reward"].sum(), d["mask"], jnp.eye(2) * 3 - 1, 0.5
     ),
+    "action_targets": lambda d: jc.action_targets(
+        d["reward"], d["next_value"], d["mask"], *d["ends"], learner="q", gamma=0.9, lam=0.8
+    ),
     "redistribute_differences": lambda d: jc.redistribute_differences(d["value"], d["reward"].sum(), d["mask"]),
     "complete_return": lambda d: jc.complete_return(d["value"], d["reward"].sum(), d["mask"], residual="spread"),
     "integrated_gradients": lambda d: (
