@@ -45,7 +45,7 @@ def test_successor_representation_converges_to_the_discounted_visits() -> None:
 
 
 # scikit-learn 1.9.1: AffinityPropagation(affinity="precomputed", convergence_iter=30, max_iter=1000), the exemplar of
-# every point; of 120 random problems all gave the same sum of similarities, and differed where exemplars are tied.
+# every point
 SCIKIT_LEARN = [
     (12, 0, -5.0, 0.5, [1, 1, 1, 1, 7, 7, 7, 7, 7, 10, 10, 10]),
     (15, 1, -2.0, 0.7, [4, 1, 4, 4, 4, 5, 13, 5, 13, 13, 13, 5, 12, 13, 5]),
