@@ -55,7 +55,8 @@ def test_command_exists(command: str, capsys: pytest.CaptureFixture[str]) -> Non
         targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert set(words) <= set(targets)
     elif program == "python":
-        assert (ROOT / words[1].replace(".", "/")).with_suffix(".py").exists()
+        module = ROOT / words[1].replace(".", "/")
+        assert module.with_suffix(".py").exists() or (module / "__main__.py").exists()
     else:
         with pytest.raises(SystemExit) as stop:
             cli.main([words[0], "--help"])

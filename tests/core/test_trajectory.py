@@ -68,7 +68,7 @@ def test_zero_padding_ends_every_padded_step() -> None:
 
 def test_require_says_who_needs_what() -> None:
     with pytest.raises(ValueError, match=r"Shapley needs next_observation, reset_key"):
-        require(batch(), "Shapley", "reward", "next_observation", "reset_key")
+        require(batch().replace(next_observation=None), "Shapley", "reward", "next_observation", "reset_key")
 
 
 def test_running_moments_equal_those_of_all_samples() -> None:
