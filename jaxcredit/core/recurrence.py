@@ -57,6 +57,18 @@ def forward_recurrence(
     return _solve(_given, (decay, increment), before, form, reverse=False)
 
 
+def shares_of_last(decay: Float[Array, "T *B"], increment: Float[Array, "T *B"]) -> Float[Array, "T *B"]:
+    """What is left of every increment at the end of a forward recurrence from 0:  (prod_{k > t} decay_k) increment_t.
+
+    Args:
+      decay, increment: as `forward_recurrence`.
+    Returns:
+      The shares, same shape and dtype; they sum to x_{T-1}.
+    """
+    later = jnp.concatenate([decay[1:], jnp.ones_like(decay[:1])])
+    return jax.lax.cumprod(later, axis=0, reverse=True) * increment
+
+
 def _given(decay: Array, increment: Array) -> tuple[Array, Array]:
     return decay, increment
 

@@ -12,9 +12,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from jaxcredit.core.recurrence import forward_recurrence
+from jaxcredit.core.recurrence import forward_recurrence, shares_of_last
 from jaxcredit.networks.initializers import orthogonal
-from jaxcredit.redistribution.contribution import lrp_lstm
 
 Gate = Literal["input", "recurrent", "output", "forget", "full"]
 GATES = ("input", "recurrent", "output", "forget", "full")
@@ -182,7 +181,7 @@ class ReturnPredictor(nn.Module):
             total += out(nn.tanh(hidden(memory.hidden)))[..., 0]
             before += out(nn.tanh(hidden(jnp.zeros_like(memory.hidden[0, 0]))))[0]
         auxiliary = nn.Dense(3)(memory.hidden)
-        shares = lrp_lstm(memory.evidence, memory.forget, weight * memory.output[-1]).sum(axis=-1)
+        shares = (shares_of_last(memory.forget, memory.evidence) * memory.output[-1]) @ weight
         if not chunked:
             return Prediction(total, before, auxiliary, None if self.readout else shares)
         change = joined(jnp.diff(total, axis=0, prepend=before), steps)

@@ -21,6 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, ScalarLike
 from jaxcredit.core.estimator import Context, CreditEstimator
 from jaxcredit.core.fields import INFINITY, check_fields, choice, static, within
 from jaxcredit.core.frozen import Frozen
+from jaxcredit.core.recurrence import backward_recurrence
 from jaxcredit.core.trajectory import Trajectory, episode_returns, require
 from jaxcredit.networks.mlp import flatten_observation
 from jaxcredit.redistribution.alignment import align_sequences, alignment_table, position_scores, substitution_scores
@@ -237,7 +238,7 @@ def cloned_values(
       Q, in reward units.
     """
     reward = jnp.where(mask, reward, 0)
-    to_go = jnp.cumsum(reward[::-1], axis=0)[::-1]
+    to_go = backward_recurrence(jnp.ones_like(reward), reward, jnp.zeros_like(reward[0]))
     zeros = jnp.zeros_like(initial)
     taken = zeros.at[state, action].add(mask.astype(initial.dtype))
     total = zeros.at[state, action].add(jnp.where(mask, to_go, 0).astype(initial.dtype))

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from jaxcredit.core.recurrence import shares_of_last
+
 Residual = Literal["end", "spread"]
 RESIDUALS = ("end", "spread")
 
@@ -160,5 +162,4 @@ def lrp_lstm(
     >>> lrp_lstm(e, jnp.full((2, 1), 0.5), jnp.array([10.0])).tolist()
     [[5.0], [20.0]]
     """
-    later = jnp.concatenate([forget[1:], jnp.ones_like(forget[:1])])
-    return weight * jax.lax.cumprod(later, axis=0, reverse=True) * evidence
+    return weight * shares_of_last(forget, evidence)

@@ -248,14 +248,14 @@ class RUDDER(CreditEstimator):
 
         def loss(episodes: Episodes) -> jax.Array:
             features, mask, reward = episodes.time_major
-            target = (episode_returns(reward, mask) - returns.mean) / returns.std
-            return jnp.square(self._predict(state.params, features, mask).total[-1] - target) / self.temperature
+            error = self._predict(state.params, features, mask).total[-1] - _standard_return(reward, mask, returns)
+            return jnp.square(error) / self.temperature
 
         return state.replay.add(episodes, loss)
 
     def _loss(self, params: Any, episodes: Episodes, returns: RunningMoments) -> jax.Array:
         features, mask, reward = episodes.time_major
-        target = (episode_returns(reward, mask) - returns.mean) / returns.std
+        target = _standard_return(reward, mask, returns)
         prediction = self._predict(params, features, mask)
         further = over_columns(auxiliary_targets, reward / returns.std, mask)
         error = jnp.square(prediction.auxiliary - further).mean(axis=-1)
@@ -293,3 +293,8 @@ class RUDDER(CreditEstimator):
         error = jnp.square(state.returns.mean + state.returns.std * standard - target).mean()
         variance = jnp.square(target - target.mean()).mean()
         return jnp.maximum(1 - error / jnp.maximum(variance, 1e-8), -1)
+
+
+def _standard_return(reward: jax.Array, mask: jax.Array, returns: RunningMoments) -> jax.Array:
+    """Returns of episodes, `[T, B] -> [B]`, in the standard units of all returns so far."""
+    return (episode_returns(reward, mask) - returns.mean) / returns.std

@@ -1,17 +1,17 @@
 """Checkpoints of a run: complete or absent, checked when read, arrays only (reading one runs no code).
 
 Orbax makes them appear at once and keeps the latest and the best.  The arrays of one lie in a `.npz` file: Orbax's own
-format is for arrays that all processes share, and here each process has seeds of its own.  The file has a checksum for
-every array, so a changed byte is noticed.
+format is for arrays that all processes share, and here each process has seeds of its own.  Beside it lies its digest,
+so a changed byte is noticed wherever it is.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
 import warnings
-import zipfile
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +25,7 @@ from jaxcredit.training.logging import CHECKPOINTS
 
 Arrays = dict[str, np.ndarray]
 FOLDER = CHECKPOINTS
-ITEM, FILE, BY_SEED = "arrays", "arrays.npz", "by_seed"
+ITEM, FILE, DIGEST, BY_SEED = "arrays", "arrays.npz", "arrays.npz.sha256", "by_seed"
 
 
 class Checkpoint(NamedTuple):
@@ -175,15 +175,21 @@ def read(directory: Path, point: int) -> Checkpoint:
     path = directory / str(point)
     try:
         _read_score(path)
-        if not zipfile.is_zipfile(path / ITEM / FILE):  # numpy would take it for a pickle
-            raise zipfile.BadZipFile(f"{FILE} is missing or incomplete")
+        if digest_of(path / ITEM / FILE) != (path / ITEM / DIGEST).read_text():
+            raise ValueError(f"{FILE} is not what was written")
         with (path / ITEM / FILE).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}  # compares each with its checksum
+            arrays = {name: file[name] for name in file.files}
         by_seed = arrays.pop(BY_SEED).tolist()
     except Exception as error:  # a damaged file shows as whatever its reader trips over
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"The checkpoint {path} is damaged ({reason:.200}).") from error
     return Checkpoint(point, arrays, by_seed)
+
+
+def digest_of(file: Path) -> str:
+    """SHA-256 of all that is in a file."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 # Names for the arrays of a pytree ----------------------------------------------------------------------------------

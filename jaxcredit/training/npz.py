@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orbax.checkpoint as ocp
 
-from jaxcredit.training.checkpoint import FILE, Arrays
+from jaxcredit.training.checkpoint import DIGEST, FILE, Arrays, digest_of
 
 
 class NpzHandler(ocp.CheckpointHandler):
@@ -16,6 +17,7 @@ class NpzHandler(ocp.CheckpointHandler):
 
     def save(self, directory: Any, args: NpzSave) -> None:
         np.savez(directory / FILE, allow_pickle=False, **args.arrays)  # pyright: ignore[reportArgumentType]
+        (directory / DIGEST).write_text(digest_of(Path(directory / FILE)))
 
     def restore(self, directory: Any, args: NpzRestore | None = None) -> Arrays:
         del args
