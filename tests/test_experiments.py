@@ -9,7 +9,14 @@ import pandas as pd
 import pytest
 
 import jaxcredit as jc
-from experiments import align_rudder_rooms, credit_map, credit_noise, rudder_tasks
+from experiments import (
+    align_rudder_rooms,
+    contribution_analysis,
+    credit_map,
+    credit_noise,
+    redistribution_fidelity,
+    rudder_tasks,
+)
 from jaxcredit.evaluation.oracle import action_values, optimal_values, policy_values
 
 # signal to noise (dB) of the first state's gradient under the uniform policy: facts of arXiv:2306.16803's task
@@ -43,6 +50,16 @@ def test_cells_of_the_map_are_distinct_and_possible():
         cells = plan.cells()
         assert len({tuple(cell.values()) for cell in cells}) == len(cells)
         assert all(cell["breadth"] <= cell["depth"] for cell in cells)
+
+
+def test_the_map_keeps_the_rows_of_methods_that_are_not_measured_anew(tmp_path):
+    plan = credit_map.QUICK
+    measured = {"treasure": 0.5, "gradient.bias": 0.5, "decisive_share": 0.5, "rank_correlation": 0.5}
+    rows = [{"method": method, **cell, **measured} for method in ("gae", "rudder") for cell in plan.cells()]
+    credit_map.write(pd.DataFrame(rows), plan, tmp_path, 7.0)
+    kept, seconds = credit_map.earlier(tmp_path, ("rudder",), plan)
+    assert {row["method"] for row in kept} == {"gae"} and len(kept) == len(plan.cells()) and seconds == 7
+    assert credit_map.earlier(tmp_path, ("rudder",), credit_map.FULL) == ([], 0.0)
 
 
 def test_scores_of_the_map_count_what_was_learned_beyond_chance():
@@ -154,3 +171,18 @@ def test_rudder_tasks_quick(tmp_path):
         assert row["method"] == method and row["seeds"] == 4
         assert row["low"] <= row["episodes"] <= row["high"] <= row["cap"]
     assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".json", ".png"}
+
+
+def test_rank_correlations_by_hand():
+    """Somers' D leaves out the pair that the exact one pays alike; Spearman's gives its members one rank."""
+    exact, ours = np.array([0.0, 0.0, 1.0, 2.0]), np.array([0.1, -0.1, 3.0, 1.0])
+    np.testing.assert_allclose(redistribution_fidelity.somers(ours, exact), (4 - 1) / 5)
+    ranks = np.array([[2.0, 1.0, 4.0, 3.0], [1.5, 1.5, 3.0, 4.0]])
+    np.testing.assert_allclose(redistribution_fidelity.spearman(ours, exact), np.corrcoef(ranks)[0, 1])
+    assert redistribution_fidelity.spearman(np.zeros(4), exact) == 0
+
+
+def test_the_step_that_stands_out_is_the_farthest_from_the_median():
+    contribution = np.array([[5.0, 9.0], [5.0, 1.0], [4.0, 1.0], [5.5, 99.0]])
+    mask = np.array([[True, True], [True, True], [True, True], [True, False]])
+    assert contribution_analysis.standing_out(contribution, mask).tolist() == [2, 0]
