@@ -453,17 +453,22 @@ def draw(name: str, task: Task, directory: Path) -> None:
     titles = {"published": "Published settings (crosses: published medians)", "tuned": "Every method tuned on one grid"}
     with styled_figure(directory / f"{name}.png", f"{name}: episodes until solved", width=10.5, height=4.6) as figure:
         panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
+        lines = {}
         for axes, (which, table) in zip(panels, tables.items(), strict=True):
             for i, method in enumerate(METHODS):
                 rows = table[table["method"] == method]
+                known = task.published.get(method, {}) if which == "published" else {}
+                if rows.empty and not known:
+                    continue
                 colour, style = COLOURS[i % len(COLOURS)], LINE_STYLES[i // len(COLOURS) % len(LINE_STYLES)]
                 axes.fill_between(rows["delay"], rows["q40"], rows["q60"], color=colour, alpha=0.18, linewidth=0)
-                axes.plot(rows["delay"], rows["episodes"], color=colour, linestyle=style, linewidth=2, label=method)
+                (lines[method],) = axes.plot(
+                    rows["delay"], rows["episodes"], color=colour, linestyle=style, linewidth=2
+                )
                 solved, bounds = rows[rows["bound"] != ">"], rows[rows["bound"] == ">"]
                 axes.plot(solved["delay"], solved["episodes"], "o", color=colour, markersize=4)
                 axes.plot(bounds["delay"], bounds["episodes"], "^", color=colour, markersize=7, fillstyle="none")
-                if which == "published" and method in task.published:
-                    axes.plot(*zip(*task.published[method].items(), strict=True), "x:", color=colour, linewidth=0.8)
+                axes.plot(list(known), list(known.values()), "x:", color=colour, linewidth=0.8)
             axes.set_yscale("log")
             axes.set(xlabel=task.xlabel, title=titles[which])
             axes.xaxis.get_major_locator().set_params(integer=True)
@@ -471,8 +476,7 @@ def draw(name: str, task: Task, directory: Path) -> None:
             if len(task.delays) > 5 and task.delays[-1] > 10 * task.delays[0]:
                 axes.set_xscale("log")
         panels[0].set_ylabel("episodes (median; band: 40 to 60 %)")
-        handles, labels = panels[-1].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right upper")
+        figure.legend(lines.values(), lines.keys(), loc="outside right upper")
 
 
 def show(row: dict[str, Any]) -> str:
