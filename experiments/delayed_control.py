@@ -48,6 +48,7 @@ REWRITERS: dict[str, jc.CreditEstimator] = {
     "RUDDER": jc.RUDDER(capacity=1024),
     "RRD": jc.RewardDecomposition(subset=64, unbiased=True, capacity=1024),
     "IRCR": jc.IRCR(),
+    "Diaster": jc.Diaster(capacity=1024),
 }
 METHODS = ("none", *REWRITERS, "not delayed")
 LEARNING_RATES, GAMMAS = (3e-4, 1e-3, 3e-3), (0.95, 0.99)

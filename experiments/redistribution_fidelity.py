@@ -8,8 +8,9 @@ changed in the expected return, by dynamic programming (`optimal_redistribution`
 16 episodes; at every power of two it is held against the exact one on fresh episodes, several seeds at once.
 
 Two rank correlations over all steps of all fresh episodes:  "spearman", where steps that the exact redistribution pays
-alike share a rank (so that a method which pays them within a hair of each other cannot reach 1);  "somers", the share
-of pairs of steps in the right order less that in the wrong one, of all pairs that the exact one pays differently.
+alike share a rank, so that a method which pays them within a hair of each other reaches no more than "most";  "somers",
+the share of pairs of steps in the right order less that in the wrong one, of all pairs that the exact one pays
+differently.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ TASKS: dict[str, dict[str, Any]] = {
     "KeyToDoor": {"length": 12},
     "CreditMaze": {"depth": 12, "breadth": 4, "noise": 0.3},
 }
-RUDDER = jc.RUDDER(past_rewards=True)
+# as the exact redistribution does it, the first step is paid from 0 on, and what nobody could predict in the last one
+RUDDER = jc.RUDDER(past_rewards=True, residual="end", baseline="zero")
 METHODS: dict[str, jc.CreditEstimator] = {
     "RUDDER": RUDDER,
     "RUDDER, recurrent gate": RUDDER.replace(gate="recurrent"),
@@ -50,6 +52,9 @@ METHODS: dict[str, jc.CreditEstimator] = {
     "RRD": jc.RewardDecomposition(subset=8, unbiased=True),
     "RD": jc.RewardDecomposition(),
     "IRCR": jc.IRCR(),
+    "sequence modelling": jc.SequenceModelling(),
+    "AREL": jc.AREL(),
+    "Diaster": jc.Diaster(),
 }
 
 
@@ -91,6 +96,11 @@ def spearman(ours: np.ndarray, exact: np.ndarray) -> float:
     return float(np.corrcoef(a, b)[0, 1]) if a.std() > 0 and b.std() > 0 else 0.0
 
 
+def most(exact: np.ndarray) -> float:
+    """The Spearman correlation of what pays all steps in the right order, and no two alike."""
+    return spearman(pd.Series(np.round(exact, 6)).rank(method="first").to_numpy(float), exact)
+
+
 def somers(ours: np.ndarray, exact: np.ndarray) -> float:
     """Of all pairs that `exact` tells apart: the share in the right order less that in the wrong one."""
     ours, exact = (np.sign(np.round(x[:, None] - x, 6)).astype(np.int8) for x in (ours, exact))
@@ -109,6 +119,7 @@ def measure(task: str, method: str, episodes: np.ndarray, seeds: int, fresh: int
         {
             "task": task, "method": method, "seed": seed, "episodes": int(number),
             **{f.__name__: f(rewards[seed, i][mask[seed]], exact[seed][mask[seed]]) for f in (spearman, somers)},
+            "most": most(exact[seed][mask[seed]]),
         }
         for seed in range(seeds) for i, number in enumerate(episodes)
     ]  # fmt: skip
@@ -147,6 +158,7 @@ def write(frame: pd.DataFrame, directory: Path, seconds: float) -> None:
         for name in ("spearman", "somers"):
             interval = bootstrap_interval(here[name], np.median)
             row |= {name: interval.estimate, f"{name}.low": interval.low, f"{name}.high": interval.high}
+        row["most"] = np.median(here["most"])
         rows.append(row)
     table = pd.DataFrame(rows)
     table.to_csv(directory / "correlation.csv", index=False, float_format="%.4g")
@@ -168,10 +180,10 @@ def write(frame: pd.DataFrame, directory: Path, seconds: float) -> None:
     last = pd.DataFrame(table[table["episodes"] == most])
     cells = [
         (row["task"], row["method"], *(f"{row[n]:.2f} [{row[f'{n}.low']:.2f}, {row[f'{n}.high']:.2f}]" for n in
-         ("spearman", "somers")))
+         ("spearman", "somers")), f"{row['most']:.2f}")
         for row in last.to_dict("records")
     ]  # fmt: skip
-    print_table(f"After {most:,} episodes", cells, ["task", "method", "Spearman", "Somers' D"])
+    print_table(f"After {most:,} episodes", cells, ["task", "method", "Spearman", "Somers' D", "most"])
 
 
 if __name__ == "__main__":

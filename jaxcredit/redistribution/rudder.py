@@ -36,6 +36,8 @@ Inputs = Literal["state", "difference"]
 INPUTS = ("state", "difference")
 Buffer = Literal["recent", "lessons"]
 BUFFERS = ("recent", "lessons")
+Baseline = Literal["mean", "zero"]
+BASELINES = ("mean", "zero")
 
 
 def return_loss(
@@ -130,14 +132,15 @@ class RUDDER(CreditEstimator):
       fits: gradient steps per batch.
       fit_batch: episodes per gradient step.
       residual: where the part goes that the prediction missed, see `complete_return`.
+      baseline: what was predicted before the first step: the "mean" return, which is then handed out like the residual,
+        or "zero", as in the reference, with which the first step is paid the mean return as well.
       past_rewards: feed earlier rewards to the predictor; wanted where rewards come along the way.
 
     Raises:
       ValueError: what `ReturnPredictor` refuses; relevance with a nonlinear read-out.
 
     Assumption: the paper fits until a loss threshold holds; a fixed number of steps per batch here, so that the
-    program's shape is fixed.  Targets are standardised by running moments, and the prediction before the first
-    step is the mean return, so that the first step is not paid the average of all.  Losses in the lessons buffer are
+    program's shape is fixed.  Targets are standardised by running moments.  Losses in the lessons buffer are
     computed anew once per batch, not after each use.
     """
 
@@ -160,6 +163,7 @@ class RUDDER(CreditEstimator):
     fits: int = whole(30)
     fit_batch: int = whole(32)
     residual: Residual = choice("spread", RESIDUALS)
+    baseline: Baseline = choice("mean", BASELINES)
     past_rewards: bool = static(False)
 
     def __post_init__(self) -> None:
@@ -225,6 +229,8 @@ class RUDDER(CreditEstimator):
         del key, context
         mask, dtype = trajectory.mask, trajectory.reward.dtype
         contribution = self._contributions(state, self.features(trajectory, state.returns.std), mask)
+        if self.baseline == "zero":
+            contribution = contribution.at[0].add(state.returns.mean)
         redistributed = jax.vmap(partial(complete_return, residual=self.residual), (1, 0, 1), 1)(
             contribution.astype(dtype), episode_returns(trajectory.reward, mask), mask
         )

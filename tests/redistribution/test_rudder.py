@@ -140,6 +140,17 @@ def test_relevance_needs_a_linear_readout() -> None:
         jc.RUDDER(analysis="relevance", readout=4)
 
 
+def test_the_mean_return_is_paid_in_the_first_step_or_with_the_residual() -> None:
+    trajectory = batch()
+    rudder = jc.RUDDER(hidden=2, fits=1, fit_batch=2, capacity=3, min_quality=-2.0, residual="end")
+    state = rudder.update(KEY, rudder.init(KEY, trajectory), trajectory)[0]
+    late = rudder.assign(KEY, state, trajectory).reward
+    early = rudder.replace(baseline="zero").assign(KEY, state, trajectory).reward
+    total = jnp.where(trajectory.mask, trajectory.reward, 0).sum(axis=0)
+    np.testing.assert_allclose(early[0] - late[0], total.mean(), rtol=1e-5)
+    np.testing.assert_allclose(early.sum(axis=0), total, rtol=1e-5)
+
+
 def test_differences_show_what_changed() -> None:
     """The first observation as it is; the action as it is; padding shows nothing."""
     trajectory = batch()
