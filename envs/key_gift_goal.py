@@ -218,7 +218,7 @@ class KeyGiftGoal(PhasedEnvironment):
             has_key=jnp.where(picks, 1, jnp.where(drops, 0, state.has_key)),
             key_cell=jnp.where(picks, NOWHERE, jnp.where(drops, front, state.key_cell)),
             opened=state.opened | (opens & (state.gift_cell == front)),
-            arrival=jnp.where(arrives, step, state.arrival),
+            arrival=jnp.where(arrives, step, state.arrival).astype(jnp.int32),
             key_at_goal=jnp.where(arrives, state.has_key, state.key_at_goal),
         )
         spread = jnp.sqrt(3 * jnp.asarray(params.gift_variance, jnp.float32))
