@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnax.environments.environment import Environment
 
+from envs.active_visual_match import ActiveVisualMatch
 from envs.adapters import BRAX_NAMES, BraxEnvironment, GymnaxEnvironment, make_brax, strong
 from envs.ambiguous_bandit import AmbiguousBandit
 from envs.base import EpisodicEnvironment
@@ -31,10 +32,13 @@ from envs.coin_line import CoinLine
 from envs.credit_maze import CreditMaze
 from envs.delayed_effect import DelayedEffect
 from envs.delayed_key_to_door import DelayedKeyToDoor
+from envs.drawn import DrawnEnvironment
 from envs.finite import FiniteEnvironment
 from envs.four_rooms import FourRooms
 from envs.grid_bomb import GridBomb
+from envs.key_gift_goal import KeyGiftGoal
 from envs.key_to_door import KeyToDoor
+from envs.phased_key_to_door import PhasedKeyToDoor
 from envs.probes import PROBES, Probe
 from envs.rooms_delayed import ROOMS, RoomsDelayed
 from envs.shortcut import Shortcut
@@ -47,6 +51,7 @@ from envs.watch_repair import WatchRepair
 from envs.wrappers import DelayedReward, FlattenObservation, NoisyReward, PreviousAction, TerminalTimeLimit, Wrapper
 
 __all__ = [
+    "ActiveVisualMatch",
     "AmbiguousBandit",
     "BraxEnvironment",
     "ChargeDischarge",
@@ -56,14 +61,17 @@ __all__ = [
     "DelayedEffect",
     "DelayedKeyToDoor",
     "DelayedReward",
+    "DrawnEnvironment",
     "EpisodicEnvironment",
     "FiniteEnvironment",
     "FlattenObservation",
     "FourRooms",
     "GridBomb",
     "GymnaxEnvironment",
+    "KeyGiftGoal",
     "KeyToDoor",
     "NoisyReward",
+    "PhasedKeyToDoor",
     "PreviousAction",
     "Probe",
     "RoomsDelayed",
@@ -83,6 +91,7 @@ __all__ = [
 TIME_LIMITS = ("bootstrap", "terminal")
 
 OURS: dict[str, Callable[..., EpisodicEnvironment]] = {
+    "ActiveVisualMatch": ActiveVisualMatch,
     "AmbiguousBandit": AmbiguousBandit,
     "ChargeDischarge": ChargeDischarge,
     "Choice": Choice,
@@ -92,7 +101,9 @@ OURS: dict[str, Callable[..., EpisodicEnvironment]] = {
     "DelayedKeyToDoor": DelayedKeyToDoor,
     "FourRooms": FourRooms,
     "GridBomb": GridBomb,
+    "KeyGiftGoal": KeyGiftGoal,
     "KeyToDoor": KeyToDoor,
+    "PhasedKeyToDoor": PhasedKeyToDoor,
     "Shortcut": Shortcut,
     "StochasticChain": StochasticChain,
     "TaskInterleaving": TaskInterleaving,
