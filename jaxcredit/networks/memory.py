@@ -112,11 +112,11 @@ class MemoryActorCritic(PolicyNetwork):
       width: W, of the latents, which are the rows of the memory.
       rows: N, steps that are remembered.
       heads: H, reads per step.
-      top_k: K, rows that one read takes in, at most N.
+      top_k: K, rows that one read takes in, where there are so many.
       reconstruction: weight of the squared error by which the latent must reproduce the observation; 0 leaves it out.
       strength_cost: weight of the cost of strong reads,  sum_heads max(2, beta).
     Raises:
-      ValueError: top_k larger than rows.
+      ValueError: a size below 1.
 
     Assumption: smaller than in the reference, and simpler: its latent also sees the controller's last state and reads
     as well as the previous action and reward, its controller is an LSTM of two layers, it reads rows that were never
@@ -134,8 +134,10 @@ class MemoryActorCritic(PolicyNetwork):
     strength_cost: float = 5e-5
 
     def __post_init__(self) -> None:
-        if not 1 <= self.top_k <= self.rows:
-            raise ValueError(f"top_k={self.top_k} is not allowed with rows={self.rows}; give a number from 1 to rows.")
+        for name in ("units", "width", "rows", "heads", "top_k"):
+            size = getattr(self, name)
+            if type(size) is not int or size < 1:
+                raise ValueError(f"{name}={size!r} is not allowed; give a whole number of at least 1.")
         super().__post_init__()
 
     @property
@@ -174,7 +176,7 @@ class MemoryActorCritic(PolicyNetwork):
         rows = jnp.concatenate([jnp.moveaxis(carry.memory, 1, 0), jax.lax.stop_gradient(latent)])
         key = nn.Dense(self.heads * self.width, name="key")(state).reshape(*first.shape, self.heads, self.width)
         strength = nn.softplus(nn.Dense(self.heads, name="strength")(state))
-        reads = read(key, strength, rows, jnp.minimum(before, self.rows), self.top_k)
+        reads = read(key, strength, rows, jnp.minimum(before, self.rows), min(self.top_k, self.rows))
 
         x = jnp.concatenate([latent, state, reads.content.reshape(*first.shape, -1)], axis=-1)
         parameters = MLP(self.hidden, self.actions, scale=0.01, name="actor")(x)
