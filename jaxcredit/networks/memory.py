@@ -104,7 +104,8 @@ class MemoryActorCritic(PolicyNetwork):
     read = sum_i softmax_i(beta cos(k, z_i)) z_i  over the `top_k` rows of largest score among the last `rows` steps
     i < t of the episode,  pi = MLP(z_t, h_t, reads),  V = MLP(z_t, h_t, reads, stop_gradient(logits)).
 
-    No gradient flows into what was written, so that all of a window can be read at once.
+    No gradient flows into what was written, so that all of a window can be read at once.  The two weights below are
+    static, as all that a network is made of; the agent's `auxiliary_coefficient` scales both, and is traced.
 
     Attributes:
       actions, continuous, hidden: see `PolicyNetwork`.

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, ScalarLike
 
 from jaxcredit.core.estimator import Context, CreditEstimator, State
 from jaxcredit.core.fields import INFINITY, choice, whole, within
-from jaxcredit.core.trajectory import Trajectory, continues, episode_starts, over_columns, require, zero_padding
+from jaxcredit.core.trajectory import Trajectory, episode_starts, over_columns, require, zero_padding
 
 Rounding = Literal["exact", "released"]
 ROUNDINGS = ("exact", "released")
@@ -89,7 +89,8 @@ def read_events(
     distant = _distant(read_weights, read_index, terminated, truncated, window)
     most = read_weights.argmax(axis=1, keepdims=True)
     strong = jnp.take_along_axis(distant, most, axis=1)[:, 0] & (read_strengths > threshold)
-    goes_on = jnp.concatenate([jnp.zeros(1, bool), (strong & continues(terminated, truncated))[:-1]])
+    # the first step of an episode has nothing to read, so that no run crosses an end
+    goes_on = jnp.concatenate([jnp.zeros(1, bool), strong[:-1]])
     run = jnp.cumsum(strong & ~goes_on)
     return _earliest_greatest(jnp.where(strong, read_strengths, -jnp.inf), run) & strong
 

@@ -36,7 +36,9 @@ ESTIMATORS = {
     "Diaster": jc.Diaster(units=2, hidden=(2,), **_FITS),
     "Shaping": jc.Shaping(_RUDDER),
     "IRCR": jc.IRCR(),
-    "TemporalValueTransport": jc.TemporalValueTransport(gamma=0.5, threshold=0.5, top_rows=2),
+    "TemporalValueTransport": jc.chain(
+        jc.TemporalValueTransport(gamma=0.5, threshold=0.5, top_rows=2), jc.GAE(gamma=0.9, lam=0.8)
+    ),
     "TemporalRewardTransport": jc.TemporalRewardTransport(
         jc.GAE(gamma=0.9, lam=0.8), gamma=0.5, threshold=0.01, width=2, hidden=2
     ),
@@ -66,11 +68,19 @@ REWRITERS = (
     "Shaping",
     "IRCR",
     "AlignRUDDER",
-    "TemporalValueTransport",
     "SyntheticReturns",
     *VARIANTS,
 )
-BOOTSTRAPS = ("MonteCarlo", "NStep", "TDLambda", "GAE", "VTrace", "TemporalRewardTransport", "chain")
+BOOTSTRAPS = (
+    "MonteCarlo",
+    "NStep",
+    "TDLambda",
+    "GAE",
+    "VTrace",
+    "TemporalValueTransport",
+    "TemporalRewardTransport",
+    "chain",
+)
 
 READS = ("read_weights", "read_strengths", "read_index")
 

@@ -167,15 +167,17 @@ def test_a_batch_is_credited_by_the_classifier_from_before_it(fitted):
     assert (credited.reward != batch().reward).any()
 
 
-def test_transported_rewards_are_those_of_the_functions(fitted):
-    state, _, credited, _ = fitted
+@pytest.mark.parametrize("threshold", [0.01, 0.6])
+def test_transported_rewards_are_those_of_the_functions(fitted, threshold):
+    state = fitted[0]
+    paid = TRANSPORT.replace(threshold=threshold).transported(state, batch()).reward
     weight = TRANSPORT.weights(state, batch())
     for b in range(3):
         t = jax.tree.map(lambda x, b=b: x[:, b], batch())
         ends = t.terminated | ~t.mask, t.truncated
         importance = importance_of(weight[:, b], *ends)
-        added = transport(importance, t.reward, t.next_value, *ends, gamma=0.5, threshold=0.01)
-        np.testing.assert_allclose(credited.reward[:, b], t.reward + added, atol=1e-5)
+        added = transport(importance, t.reward, t.next_value, *ends, gamma=0.5, threshold=threshold)
+        np.testing.assert_allclose(paid[:, b], t.reward + added, atol=1e-5)
 
 
 def test_the_policy_sees_what_is_transported_and_the_critic_does_not(fitted):
@@ -198,6 +200,16 @@ def test_the_level_follows_the_best_return(fitted):
     assert metrics["level"] == after.level
     window = batch().replace(first=jnp.zeros_like(batch().mask))
     np.testing.assert_array_equal(TRANSPORT.update(KEY, after, window)[0].level, after.level)
+
+
+def test_the_classifier_is_fitted_to_returns_above_the_level(fitted):
+    """The loss before its one gradient step."""
+    before, after, _, metrics = fitted
+    ends = batch().terminated | ~batch().mask, batch().truncated
+    to_go = jax.vmap(reward_to_go, 1, 1)(batch().reward, batch().next_value, *ends)
+    logit = TRANSPORT.network.apply(before.params, TRANSPORT._features(batch()), TRANSPORT._allowed(batch()))[0]
+    loss = high_return_loss(logit, to_go > after.level, batch().mask, positive_weight=2.0)
+    np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-5)
 
 
 def test_weights_stay_within_the_episode(fitted):

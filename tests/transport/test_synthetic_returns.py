@@ -87,6 +87,16 @@ def test_the_step_that_opens_the_door_is_paid_at_once():
     assert metrics["loss"] < 0.1
 
 
+def test_the_estimator_augments_by_its_weights():
+    """Contributions that are not 0: the last layer's bias is their value everywhere."""
+    estimator = jc.SyntheticReturns(alpha=2.0, beta=0.5, hidden=(2,))
+    state = estimator.init(KEY, batch())
+    params = jax.tree_util.tree_map(lambda x: x, state.params)
+    params["params"]["contribution"]["Dense_1"]["bias"] = jnp.array([3.0])
+    paid = estimator.assign(KEY, state.replace(params=params), poisoned(batch())).reward
+    np.testing.assert_allclose(paid, jnp.where(batch().mask, 6 + 0.5 * batch().reward, 0), rtol=1e-5)
+
+
 def test_the_loss_is_half_the_squared_error_over_unmasked_steps():
     """Before the first gradient step, when nothing is predicted."""
     estimator = jc.SyntheticReturns(hidden=(2,), fits=1)

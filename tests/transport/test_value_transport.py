@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxcredit as jc
-from contract_table import ESTIMATORS, batch, poisoned
+from contract_table import batch, poisoned
 
 KEY = jax.random.key(0)
 NO_ENDS = {"terminated": jnp.zeros(8, bool), "truncated": jnp.zeros(8, bool)}
@@ -209,15 +209,16 @@ def test_against_a_loop(seed, window, threshold):
 
 
 def test_the_estimator_adds_what_the_function_says_to_the_reward():
-    trajectory, estimator = batch(), ESTIMATORS["TemporalValueTransport"]
+    trajectory, estimator = batch(), jc.TemporalValueTransport(gamma=0.0, threshold=0.5, top_rows=1)
     paid = estimator.assign(KEY, (), trajectory).reward
     for b in range(3):
         t = jax.tree.map(lambda x, b=b: x[:, b], trajectory)
         reads = (t.extras["read_weights"], t.extras["read_strengths"], t.extras["read_index"])
         ended = t.terminated | ~t.mask
-        added = transport(*reads, t.value, ended, t.truncated, window=2, threshold=0.5, top_rows=2)
+        added = transport(*reads, t.value, ended, t.truncated, window=1, threshold=0.5, top_rows=1)
         np.testing.assert_allclose(paid[:, b], t.reward + added, atol=1e-6)
     assert (paid != trajectory.reward).any()
+    assert (paid != estimator.replace(top_rows=3).assign(KEY, (), trajectory).reward).any()
 
 
 def test_padding_transports_nothing():
