@@ -17,6 +17,7 @@ from jaxcredit.core.trajectory import Trajectory
 from jaxcredit.evaluation.episodes import demonstrate
 from jaxcredit.evaluation.fidelity import Fidelity, fidelity, fidelity_table
 from jaxcredit.hindsight.cocoa import contribution_credit, decision_credit
+from jaxcredit.networks.memory import MemoryActorCritic
 from jaxcredit.networks.policy import Policy
 from jaxcredit.redistribution.align_rudder import (
     AlignRUDDER,
@@ -63,6 +64,9 @@ from jaxcredit.training.record import load_policy
 from jaxcredit.training.run import RunResult, run
 from jaxcredit.training.sweep import as_arrays, field_at, leaf_paths, replace_at, sweep
 from jaxcredit.training.train import advance, evaluate, train
+from jaxcredit.transport.reward_transport import TemporalRewardTransport, attention_importance, transport_reward
+from jaxcredit.transport.synthetic_returns import SyntheticReturns, augmented_reward, synthetic_return
+from jaxcredit.transport.value_transport import TemporalValueTransport, discount_window, read_events, transport_value
 
 __version__ = "0.1.0"
 
@@ -82,6 +86,7 @@ __all__ = [
     "Diaster",
     "FeatureStep",
     "Fidelity",
+    "MemoryActorCritic",
     "MonteCarlo",
     "NStep",
     "OnPolicyAgent",
@@ -93,9 +98,12 @@ __all__ = [
     "ScaleReward",
     "SequenceModelling",
     "Shaping",
+    "SyntheticReturns",
     "TDLambda",
     "TabularAgent",
     "TabularMDP",
+    "TemporalRewardTransport",
+    "TemporalValueTransport",
     "TraceState",
     "TrainState",
     "Trajectory",
@@ -105,6 +113,8 @@ __all__ = [
     "affinity_propagation",
     "align_sequences",
     "as_arrays",
+    "attention_importance",
+    "augmented_reward",
     "auxiliary_targets",
     "backward_recurrence",
     "chain",
@@ -118,6 +128,7 @@ __all__ = [
     "decision_credit",
     "decomposition_loss",
     "demonstrate",
+    "discount_window",
     "discounted_returns",
     "enumerate_mdp",
     "evaluate",
@@ -145,6 +156,7 @@ __all__ = [
     "position_scores",
     "prefix_scores",
     "profile_redistribution",
+    "read_events",
     "redistribute_differences",
     "replace_at",
     "retrace",
@@ -156,8 +168,11 @@ __all__ = [
     "successor_representation",
     "summed_reward_loss",
     "sweep",
+    "synthetic_return",
     "td_lambda",
     "train",
     "trajectory_control_variate",
+    "transport_reward",
+    "transport_value",
     "vtrace",
 ]

@@ -7,8 +7,9 @@
     jaxcredit fidelity --env CreditMaze --env-params depth=16 --credits gae montecarlo rudder
     jaxcredit plot runs/a runs/b
 
-A credit is NAME (see `list`), NAME+gru (the policy has a GRU and sees its previous action), or module:object for an
-estimator of your own: an instance, a class or a function without arguments, importable from the current directory.
+A credit is NAME (see `list`), NAME+gru (the policy has a GRU and sees its previous action), NAME+memory (it also reads
+what it saw earlier in the episode, as tvt needs it), or module:object for an estimator of your own: an instance, a
+class or a function without arguments, importable from the current directory.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ from jaxcredit.training.sweep import field_at, sweep_metrics
 
 AGENTS: dict[str, type[jc.OnPolicyAgent]] = {"ppo": jc.PPO, "a2c": jc.A2C, "reinforce": jc.REINFORCE}
 MEMORY = 64
+SUFFIXES = ("gru", "memory")
 COMPARED = {"num_envs": 16, "minibatches": 1, "learning_rate": 1e-3, "entropy_coefficient": 0.01, "episodic": True}
 TREASURE = 0.9
 
@@ -100,6 +102,21 @@ def shaping() -> jc.CreditEstimator:
     return jc.chain(jc.Shaping(jc.RUDDER()), jc.GAE(gamma=1.0))
 
 
+def tvt() -> jc.CreditEstimator:
+    """Temporal Value Transport, then GAE, for policies with a memory (tvt+memory): both with gamma=0.96."""
+    return jc.chain(jc.TemporalValueTransport(gamma=0.96), jc.GAE(gamma=0.96))
+
+
+def trt() -> jc.CreditEstimator:
+    """Temporal Reward Transport around GAE: TemporalRewardTransport(GAE())."""
+    return jc.TemporalRewardTransport(jc.GAE())
+
+
+def sr() -> jc.CreditEstimator:
+    """Synthetic Returns, then GAE on the augmented rewards: chain(SyntheticReturns(), GAE())."""
+    return jc.chain(jc.SyntheticReturns(), jc.GAE())
+
+
 ESTIMATORS: dict[str, Callable[[], Any]] = {
     "gae": jc.GAE,
     "montecarlo": jc.MonteCarlo,
@@ -114,6 +131,9 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
     "arel": arel,
     "diaster": diaster,
     "shaping": shaping,
+    "tvt": tvt,
+    "trt": trt,
+    "sr": sr,
 }
 
 
@@ -182,10 +202,12 @@ class Setup:
             env=env,
             env_params=params,
             credit=load_estimator(estimator),
-            memory=memory,
+            memory=MEMORY if memory == "gru" else 0,
             log_info=_reported(env, params),
             **known,
         )
+        if memory == "memory":
+            agent = agent.replace(network=jc.MemoryActorCritic(agent.action_size, not agent.is_discrete))
         for path, value in {**(settings or {}), **_pairs(self.set)}.items():
             agent = configure(agent, path, value)
         return agent
@@ -208,7 +230,11 @@ def list_(name: str | None = None, /) -> None:
     if name is None:
         print_table("Estimators", [(n, _first_line(factory)) for n, factory in ESTIMATORS.items()])
         print_table("Agents", [(n, _first_line(agent)) for n, agent in AGENTS.items()])
-        networks = {"MLP": "the default; --set hidden=64,64", "GRU": "in front of it; --set memory=64, or CREDIT+gru"}
+        networks = {
+            "MLP": "the default; --set hidden=64,64",
+            "GRU": "in front of it; --set memory=64, or CREDIT+gru",
+            "memory": "reads its own past; CREDIT+memory, --set network.rows=64",
+        }
         print_table("Networks", list(networks.items()))
         print_table("Environments", [(n,) for n in envs.names()])
     elif name in AGENTS:
@@ -242,7 +268,7 @@ def train(
 
     Args:
       setup: what is trained, and how often.
-      credit: NAME, NAME+gru or module:object.
+      credit: NAME, NAME+gru, NAME+memory or module:object.
       total_steps: environment steps per seed.
       resume: go on with the run in --directory, if there is one; give the same settings again.
       num_points: points of the curves, at the end of which a run can be saved or stopped.
@@ -288,7 +314,7 @@ def compare(
 
     Args:
       setup: what is trained, and how often.
-      credits: the methods: NAME, NAME+gru or module:object each.
+      credits: the methods: NAME, NAME+gru, NAME+memory or module:object each.
       episodes: training episodes per seed.
       settings: JSON file {credit: {path: value}}, what a tuning found for each method.
       measure: metric of the curves; by default "treasure" where the environment reports it, else "episode_return".
@@ -329,7 +355,7 @@ def sweep(
     Args:
       setup: what is trained, and how often.
       values: settings to vary, e.g. learning_rate=1e-4,1e-3 credit.lam=0.9,0.95; PATH,PATH=V1,V2 share their values.
-      credit: NAME, NAME+gru or module:object.
+      credit: NAME, NAME+gru, NAME+memory or module:object.
       total_steps: environment steps per run.
       metric: what the table shows: eval.NAME, or a metric of training, over its last tenth.  By default the return, of
         the evaluation if there is one.
@@ -403,7 +429,9 @@ def fidelity(
     if repeats < 1:
         raise ValueError(f"--repeats {repeats} is not allowed; give at least 1.")
     if any(split_credit(credit)[1] for credit in credits):
-        raise ValueError("fidelity judges credit under a table of probabilities, not under a network: leave out +gru.")
+        raise ValueError(
+            "fidelity judges credit under a table of probabilities, not under a network: leave out +gru and +memory."
+        )
     if directory is not None:
         require_possible(directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -519,12 +547,13 @@ def configure(agent: jc.OnPolicyAgent, path: str, value: Any) -> jc.OnPolicyAgen
     return jc.replace_at(agent, path, value)
 
 
-def split_credit(credit: str) -> tuple[str, int]:
-    """Split NAME or NAME+gru into the name and the units of the policy's memory."""
+def split_credit(credit: str) -> tuple[str, str]:
+    """Split NAME, NAME+gru or NAME+memory into the name and what the policy remembers by, if anything."""
     name, plus, suffix = credit.partition("+")
-    if plus and suffix != "gru":
-        raise ValueError(f"{credit!r} ends in +{suffix}, which is not known; +gru is: {name}+gru.")
-    return name, MEMORY if plus else 0
+    if plus and suffix not in SUFFIXES:
+        known = " and ".join(f"{name}+{suffix}" for suffix in SUFFIXES)
+        raise ValueError(f"{credit!r} ends in +{suffix}, which is not known; {known} are.")
+    return name, suffix
 
 
 def load_estimator(name: str) -> jc.CreditEstimator:

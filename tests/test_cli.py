@@ -175,11 +175,25 @@ def test_sweep_prints_and_draws_every_point(folder, capsys):
         assert image.width > 300
 
 
+def test_a_credit_brings_the_memory_that_it_reads(folder, capsys):
+    """tvt+memory trains; the network is set by its fields, and sees the previous action."""
+    sizes = ["network.rows=4", "network.top_k=2", "network.units=2", "network.width=2", "network.hidden=()"]
+    main([
+        "train", "--env", "ProbeAction", "--credit", "tvt+memory", "--total-steps", "128", "--directory", "remembers",
+        *TINY, *sizes,
+    ])  # fmt: skip
+    assert "episode_return" in capsys.readouterr().out
+    agent = json.loads(Path("remembers/config.json").read_text())["agent"]
+    assert agent["network"]["type"] == "MemoryActorCritic" and agent["network"]["rows"] == 4
+    assert agent["env"]["type"] == "PreviousAction" and agent["memory"] == 0
+
+
 def test_list_shows_what_there_is_and_how_it_is_set(capsys):
     main(["list"])
     out = capsys.readouterr().out
-    assert all(name in out for name in ("rudder", "montecarlo", "ppo", "GRU", "CartPole-v1", "brax:hopper"))
+    assert all(name in out for name in ("rudder", "montecarlo", "ppo", "GRU", "+memory", "CartPole-v1", "brax:hopper"))
     settings = {"ppo": "epochs", "rudder": "credit.0.hidden", "gae": "credit.lam", "KeyToDoor": "length"}
+    settings |= {"tvt": "credit.0.threshold", "trt": "credit.credit.lam", "sr": "credit.0.capacity"}
     settings["shaping"] = "credit.0.predictor.hidden"
     for name, setting in settings.items():
         main(["list", name])
@@ -197,7 +211,10 @@ def test_own_estimators_come_as_instance_or_class(folder):
         (["list", "ruder"], "no environment, agent or credit 'ruder'. Near it: rudder"),
         (["train", "--env", "CartPol-v1"], "CartPole-v1"),
         (["train", "--env", "ProbeAction", "--credit", "gea"], "no credit 'gea'. Near it: gae"),
-        (["train", "--env", "ProbeAction", "--credit", "gae+lstm"], "gae+gru"),
+        (["train", "--env", "ProbeAction", "--credit", "gae+lstm"], "gae+gru and gae+memory are"),
+        (["train", "--env", "ProbeAction", "--credit", "tvt"], "needs a network that reads a memory"),
+        (["fidelity", "--env", "CreditMaze", "--credits", "tvt+memory"], "leave out +gru and +memory"),
+        (["train", "--env", "ProbeAction", "--credit", "gae+memory", "--set", "network.row=2"], "did you mean rows"),
         (["train", "--env", "ProbeAction", "--credit", "mine:Nothing"], "mine:Nothing cannot be loaded"),
         (["train", "--env", "ProbeAction", "--credit", "mine:number"], "must be a CreditEstimator"),
         (["train", "--env", "ProbeAction", "--credit", "mine:Bare"], "Bare is no pytree"),

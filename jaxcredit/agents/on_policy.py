@@ -53,6 +53,7 @@ class OnPolicyAgent(Agent):
       entropy_coefficient: weight of the policy's entropy, per step.
       value_coefficient: weight of the critic's squared error (halved).
       value_clip: new values are kept within this distance of the old ones in the critic's loss; infinite: off.
+      auxiliary_coefficient: weight of the network's own loss, if it has one (see networks/actor_critic.py).
       num_envs: environments B stepped together.
       split_environments: lay the environments of a seed over all devices of the process, for few large seeds; gradients
         are then sums over devices.  Otherwise `run` lays the seeds over them.
@@ -61,7 +62,7 @@ class OnPolicyAgent(Agent):
       episodic: collect whole episodes; None does so exactly where the estimator needs them.
       group_size: episodes that share a start (episodic collection).
       hidden, memory: widths of the default network's hidden layers; GRU units (0: no memory).
-      network: replaces the default `ActorCritic`.
+      network: replaces the default `ActorCritic`: a `PolicyNetwork` such as `MemoryActorCritic(action_size)`.
       normalise_observation: scale observations by their running moments.
       standardise_advantage: subtract the batch's mean advantage and divide by its standard deviation.
       needs_next_observation: keep `next_observation` in the trajectory (the estimator's wish counts too).
@@ -77,6 +78,7 @@ class OnPolicyAgent(Agent):
     entropy_coefficient: float = within(-INFINITY, INFINITY, 0.0)
     value_coefficient: float = within(0, INFINITY, 0.5)
     value_clip: float = within(0, INFINITY, INFINITY)
+    auxiliary_coefficient: float = within(0, INFINITY, 1.0)
     num_envs: int = whole(16)
     split_environments: bool = static(False)
     num_steps: int = whole(128)
@@ -140,7 +142,7 @@ class OnPolicyAgent(Agent):
         return hasattr(self.env.action_space(self.env_params), "n")
 
     @property
-    def _action_size(self) -> int:
+    def action_size(self) -> int:
         """Number of discrete actions, or dimensions of a continuous one."""
         space = self.env.action_space(self.env_params)
         return int(space.n) if self.is_discrete else math.prod(space.shape)
@@ -150,7 +152,7 @@ class OnPolicyAgent(Agent):
         """The network module."""
         if self.network is not None:
             return self.network
-        return ActorCritic(self._action_size, not self.is_discrete, self.hidden, self.memory)
+        return ActorCritic(self.action_size, not self.is_discrete, self.hidden, self.memory)
 
     def init(self, key: jax.Array) -> TrainState:
         """Build the state of a run from one key.
@@ -257,7 +259,7 @@ class OnPolicyAgent(Agent):
     ) -> tuple[Runner, Trajectory, Metrics]:
         """Run the sampled policy; see `collect`, which takes the options."""
         noise_key, env_key = jax.random.split(key)
-        noise = draw_noise(noise_key, not self.is_discrete, (num_steps, *runner.first.shape, self._action_size))
+        noise = draw_noise(noise_key, not self.is_discrete, (num_steps, *runner.first.shape, self.action_size))
 
         def act(noise: jax.Array, carry: Any, observation: Any, first: jax.Array) -> tuple[Any, jax.Array, Any]:
             sequence = jax.tree.map(lambda x: x[None], observation)
@@ -323,7 +325,7 @@ class OnPolicyAgent(Agent):
         return runner, trajectory, means, carry
 
     def annotate(self, params: Any, moments: RunningMoments | None, carry: Any, trajectory: Trajectory) -> Trajectory:
-        """Write log_prob, value and next_value, evaluated for the whole window at once."""
+        """Write log_prob, value, next_value and what the network records, evaluated for the whole window at once."""
         steps, num_envs = trajectory.reward.shape
 
         def in_one_row(tree: Any) -> Any:
@@ -333,14 +335,15 @@ class OnPolicyAgent(Agent):
         _, _, value, extras = self.apply(
             params, moments, carry, *(sequence if self.policy.recurrent else in_one_row(sequence))
         )
-        value = value.reshape(steps, num_envs)
+        value, recorded = jax.tree.map(
+            lambda x: x.reshape(steps, num_envs, *x.shape[2:]), (value, extras.get("recorded", {}))
+        )
 
         def beyond(rows: jax.Array) -> jax.Array:
             """Value of what followed these steps before any reset, seen with the hidden state that they left behind."""
-            following, after = jax.tree.map(
-                lambda x: x.reshape(steps * num_envs, *x.shape[2:])[rows],
-                (trajectory.next_observation, extras["carries"]),
-            )
+            step, env = jnp.divmod(rows, num_envs)
+            following = jax.tree.map(lambda x: x[step, env], trajectory.next_observation)
+            after = self.policy.carry_after(extras["carries"], step, env)
             sequence = jax.tree.map(lambda x: x[None], (following, jnp.zeros_like(rows, bool)))
             return self.apply(params, moments, after, *sequence)[2][0]
 
@@ -350,6 +353,7 @@ class OnPolicyAgent(Agent):
             behaviour_log_prob=log_prob,
             value=jnp.where(trajectory.mask, value, 0),
             next_value=_next_values(trajectory, value, beyond),
+            extras=trajectory.extras | recorded,
         )
 
     # Learning -----------------------------------------------------------------------------------------------------
@@ -398,8 +402,11 @@ class OnPolicyAgent(Agent):
     def loss(
         self, params: Any, moments: RunningMoments | None, carry: Any, batch: Trajectory
     ) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Policy loss - entropy bonus + critic loss (where the estimator wrote targets), over unmasked steps."""
-        _, distribution, value, _ = self.apply(params, moments, carry, batch.observation, batch.first)
+        """Policy loss - entropy bonus + critic loss (where the estimator wrote targets), over unmasked steps.
+
+        And the network's own loss, if it has one, e.g. for what it should remember.
+        """
+        _, distribution, value, extras = self.apply(params, moments, carry, batch.observation, batch.first)
         log_ratio = distribution.log_prob(batch.action) - batch.behaviour_log_prob
         if batch.action_advantage is not None:
             policy_loss = self._all_action_loss(distribution, batch)
@@ -415,6 +422,9 @@ class OnPolicyAgent(Agent):
             error = jnp.maximum(jnp.square(value - batch.value_target), jnp.square(near - batch.value_target))
             losses["value_loss"] = self.average(0.5 * error, batch.mask)
             total = total + self.value_coefficient * losses["value_loss"]
+        if "auxiliary_loss" in extras:
+            losses["auxiliary_loss"] = self.average(extras["auxiliary_loss"], batch.mask)
+            total = total + self.auxiliary_coefficient * losses["auxiliary_loss"]
         losses["approx_kl"] = masked_mean(jnp.exp(log_ratio) - 1 - log_ratio, batch.mask)
         return total, losses
 

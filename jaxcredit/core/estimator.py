@@ -74,6 +74,20 @@ class CreditEstimator(Frozen):
 
 
 @struct.dataclass
+class FittedAfterwards(CreditEstimator):
+    """Base of estimators whose credit for a batch must not know that batch: assign with the old state, then fit."""
+
+    def update_and_assign(
+        self, key: jax.Array, state: State, trajectory: Trajectory, *, context: Context | None = None
+    ) -> tuple[State, Trajectory, Metrics]:
+        """Assign with what earlier batches taught, then fit on this one."""
+        update_key, assign_key = jax.random.split(key)
+        assigned = self.assign(assign_key, state, trajectory, context=context)
+        state, metrics = self.update(update_key, state, trajectory, context=context)
+        return state, assigned, metrics
+
+
+@struct.dataclass
 class Chain(CreditEstimator):
     """Estimators in a row: each rewrites the trajectory, with its state fitted first, and passes it on.
 

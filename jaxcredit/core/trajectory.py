@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from jaxcredit.core.frozen import Frozen
 
 PyTree = Any
+BEFORE = -(2**31)  # the start of an episode that began before the window
 
 
 @struct.dataclass
@@ -105,10 +106,25 @@ def bootstrap_discount(gamma: Any, terminated: Bool[Array, "*T"], dtype: Any) ->
 def episode_ids(first: Bool[Array, "*T"]) -> Int[Array, "*T"]:
     """Number the episodes of one trajectory 0, 1, ... along time, from the flags that start them.
 
-    >>> episode_ids(jnp.array([True, False, True, False])).tolist()
+    >>> episode_ids(jnp.array([False, False, True, False])).tolist()
     [0, 0, 1, 1]
     """
-    return jnp.maximum(jnp.cumsum(first.astype(jnp.int32), axis=0) - 1, 0)
+    started = first.astype(jnp.int32)
+    return jnp.cumsum(started, axis=0) - started[0]
+
+
+def episode_starts(terminated: Bool[Array, "T"], truncated: Bool[Array, "T"]) -> Int[Array, "T"]:
+    """Step of the window in which the episode of each step started; `BEFORE` for the one that the window starts in.
+
+    Step k <= t belongs to the episode of step t where  k >= start_t.  That holds for negative k too, steps before the
+    window.
+
+    >>> episode_starts(jnp.array([False, False, True, False]), jnp.zeros(4, bool)).tolist()[2:]
+    [-2147483648, 3]
+    """
+    step = jnp.arange(terminated.shape[0])
+    begins = jnp.concatenate([jnp.zeros(1, bool), ~continues(terminated, truncated)[:-1]])
+    return jax.lax.cummax(jnp.where(begins, step, BEFORE))
 
 
 def episode_returns(reward: Float[Array, "*T"], mask: Bool[Array, "*T"]) -> Float[Array, "..."]:

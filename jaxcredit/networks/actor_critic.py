@@ -1,7 +1,11 @@
 """Policy and critic, with or without memory, for discrete and continuous actions.
 
 Every policy network of the library has the form `apply(params, carry, observation, first) -> (carry, distribution,
-value, extras)` on time-major sequences `[T, B, ...]`; a single step is a sequence of length one.
+value, extras)` on time-major sequences `[T, B, ...]`; a single step is a sequence of length one.  In its extras,
+
+  `carries`         describes the hidden states after all steps; `carry_after` makes carries of it;
+  `recorded`        named arrays `[T, B, ...]` that join the trajectory's extras, if the network has any;
+  `auxiliary_loss`  `[T, B]`, what the network itself wants to become smaller, if anything.
 """
 
 from __future__ import annotations
@@ -38,19 +42,40 @@ class ResettingGRU(nn.Module):
         return scan(cell, carry, (x, first))
 
 
-class ActorCritic(nn.Module):
-    """A policy head and a value head, apart from each other, on the observation or on a GRU's state.
+class PolicyNetwork(nn.Module):
+    """Base of networks with a policy head and a value head.
 
     Attributes:
       actions: number of actions (discrete) or dimensions of an action (continuous).
       continuous: a diagonal Gaussian with a learned, state-independent scale instead of a categorical distribution.
       hidden: widths of both heads' hidden layers.
-      memory: units of the GRU in front of both heads; 0 is a feed-forward network.
     """
 
     actions: int
     continuous: bool = False
     hidden: tuple[int, ...] = (64, 64)
+
+    def carry_after(self, carries: Any, step: jax.Array, env: jax.Array) -> Any:
+        """The carries `[n, ...]` after some steps of some environments, int `[n]` each, from `extras["carries"]`."""
+        return jax.tree.map(lambda x: x[step, env], carries)
+
+    def distribution(self, parameters: jax.Array) -> distrax.Distribution:
+        """The distribution of actions with these logits `[..., A]` or locations `[..., D]`."""
+        if not self.continuous:
+            return as_distribution(parameters)
+        log_scale = self.param("log_scale", nn.initializers.zeros, (self.actions,))
+        scale = jnp.broadcast_to(jnp.exp(log_scale), parameters.shape)
+        return as_distribution({"loc": parameters, "scale_diag": scale})
+
+
+class ActorCritic(PolicyNetwork):
+    """A policy head and a value head, apart from each other, on the observation or on a GRU's state.
+
+    Attributes:
+      actions, continuous, hidden: see `PolicyNetwork`.
+      memory: units of the GRU in front of both heads; 0 is a feed-forward network.
+    """
+
     memory: int = 0
 
     @property
@@ -84,14 +109,7 @@ class ActorCritic(nn.Module):
             carries = x
         parameters = MLP(self.hidden, self.actions, scale=0.01, name="actor")(x)
         value = MLP(self.hidden, 1, name="critic")(x)[..., 0]
-        return carry, self._distribution(parameters), value, {"carries": carries}
-
-    def _distribution(self, parameters: jax.Array) -> distrax.Distribution:
-        if not self.continuous:
-            return as_distribution(parameters)
-        log_scale = self.param("log_scale", nn.initializers.zeros, (self.actions,))
-        scale = jnp.broadcast_to(jnp.exp(log_scale), parameters.shape)
-        return as_distribution({"loc": parameters, "scale_diag": scale})
+        return carry, self.distribution(parameters), value, {"carries": carries}
 
 
 def as_distribution(parameters: Any) -> distrax.Distribution:

@@ -13,8 +13,8 @@ from flax import struct
 
 from jaxcredit.core.fields import INFINITY, choice, static, whole, within
 from jaxcredit.core.trajectory import Trajectory
+from jaxcredit.networks.fitting import step_features
 from jaxcredit.redistribution.fitted_rewards import RESTS, Rest
-from jaxcredit.redistribution.replay import step_features
 from jaxcredit.redistribution.sequence_modelling import SequenceModelling, SequenceReward, summed_reward_loss
 
 

@@ -15,8 +15,9 @@ from jaxcredit.core.estimator import Context, CreditEstimator, Metrics
 from jaxcredit.core.fields import INFINITY, choice, whole, within
 from jaxcredit.core.statistics import RunningMoments
 from jaxcredit.core.trajectory import Trajectory, episode_returns
+from jaxcredit.networks.fitting import fit, step_features
 from jaxcredit.redistribution.contribution import RESIDUALS, complete_return
-from jaxcredit.redistribution.replay import EpisodeReplay, Episodes, fit, step_features
+from jaxcredit.redistribution.replay import EpisodeReplay, Episodes
 
 Rest = Literal["none", "end", "spread"]
 RESTS = ("none", *RESIDUALS)

@@ -19,6 +19,7 @@ from jaxcredit.core.estimator import Context, CreditEstimator, Metrics
 from jaxcredit.core.fields import INFINITY, choice, static, whole, within
 from jaxcredit.core.statistics import RunningMoments
 from jaxcredit.core.trajectory import Trajectory, episode_returns, masked_mean, over_columns
+from jaxcredit.networks.fitting import fit, step_features
 from jaxcredit.networks.mlp import flatten_observation
 from jaxcredit.networks.reduced_lstm import GATES, Gate, Prediction, ReturnPredictor
 from jaxcredit.redistribution.contribution import (
@@ -28,7 +29,7 @@ from jaxcredit.redistribution.contribution import (
     complete_return,
     integrated_gradients,
 )
-from jaxcredit.redistribution.replay import EpisodeReplay, Episodes, LessonsBuffer, fit, step_features
+from jaxcredit.redistribution.replay import EpisodeReplay, Episodes, LessonsBuffer
 
 Analysis = Literal["differences", "gradients", "relevance"]
 ANALYSES = ("differences", "gradients", "relevance")

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Float, ScalarLike
 
-from jaxcredit.core.estimator import Context, CreditEstimator, Metrics, State
+from jaxcredit.core.estimator import Context, CreditEstimator, FittedAfterwards, Metrics, State
 from jaxcredit.core.fields import within
 from jaxcredit.core.trajectory import Trajectory, bootstrap_discount, over_columns
 
@@ -63,7 +63,7 @@ def look_back_reward(potential: Float[Array, "T"], first: Bool[Array, "T"], *, g
 
 
 @struct.dataclass
-class Shaping(CreditEstimator):
+class Shaping(FittedAfterwards):
     """Add to `reward` the changes of a learned prediction, as a potential: redistribution that cannot mislead.
 
     With the return g_t that another estimator predicts after step t, and  Phi_t = g_{t-1},  Phi_0 = 0,  step t is paid
@@ -85,8 +85,9 @@ class Shaping(CreditEstimator):
     Attributes:
       predictor: an estimator with a method  `predicted_return(state, trajectory) -> [T, B]`,  g_t in reward units by
         what steps up to t show, shifted so that 0 is predicted before the first: `RUDDER`, `RewardDecomposition`,
-        `SequenceModelling`, `AREL`, `Diaster`.  It is fitted as ever, *after* a batch has been shaped; what it would
-        write into the trajectory is not used, its `residual` neither.
+        `SequenceModelling`, `AREL`, `Diaster`.  It is fitted as ever, *after* a batch has been shaped: a potential that
+        knows an episode's own end would not be one.  What it would write into the trajectory is not used, its
+        `residual` neither.
       gamma: discount.
 
     Raises:
@@ -129,12 +130,3 @@ class Shaping(CreditEstimator):
         shape = partial(shaping_reward, gamma=self.gamma)
         added = over_columns(shape, potential, following, trajectory.terminated)
         return trajectory.replace(reward=jnp.where(trajectory.mask, trajectory.reward + added, 0))
-
-    def update_and_assign(
-        self, key: jax.Array, state: State, trajectory: Trajectory, *, context: Context | None = None
-    ) -> tuple[State, Trajectory, Metrics]:
-        """Shape with the old state, then fit: a potential that knows the episode's own end would not be one."""
-        update_key, assign_key = jax.random.split(key)
-        shaped = self.assign(assign_key, state, trajectory, context=context)
-        state, metrics = self.update(update_key, state, trajectory, context=context)
-        return state, shaped, metrics

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
 
 from jaxcredit.agents.agent import EVALUATION, Agent, outside_training
 from jaxcredit.core.estimator import Chain, CreditEstimator
@@ -82,7 +83,8 @@ def replace_at(agent: Any, path: str, value: Any) -> Any:
     changed = replace_at(parts[head], rest, value) if rest else value
     if isinstance(agent, Chain):
         return agent.replace(members=tuple((parts | {head: changed}).values()))
-    return agent.replace(**{head: changed})
+    copy = agent.clone if isinstance(agent, nn.Module) else agent.replace
+    return copy(**{head: changed})
 
 
 def _parts(agent: Any, wanted: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ def column(steps: int = 6, dtype: str = "float32") -> dict[str, Any]:
         "action": trajectory.action,
         "action_value": trajectory.logits,
         "probability": jax.nn.softmax(trajectory.logits),
+        **trajectory.extras,
     }
 
 

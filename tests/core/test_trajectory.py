@@ -11,10 +11,12 @@ import jaxcredit as jc
 from contract_table import batch, poisoned
 from jaxcredit.core.statistics import Mean, RunningMoments
 from jaxcredit.core.trajectory import (
+    BEFORE,
     bootstrap_discount,
     continues,
     episode_ids,
     episode_returns,
+    episode_starts,
     masked_mean,
     masked_std,
     require,
@@ -31,7 +33,12 @@ def test_ends() -> None:
 
 
 def test_episode_ids_of_a_window_that_starts_inside_an_episode() -> None:
-    assert episode_ids(jnp.array([False, True, False, True])).tolist() == [0, 0, 0, 1]
+    assert episode_ids(jnp.array([False, True, False, True])).tolist() == [0, 1, 1, 2]
+    assert episode_ids(jnp.array([True, False, True, False])).tolist() == [0, 0, 1, 1]
+
+
+def test_episodes_start_behind_the_ends_of_both_kinds() -> None:
+    assert episode_starts(*FLAGS).tolist() == [BEFORE, BEFORE, 2, 3]
 
 
 def test_masked_statistics_ignore_garbage() -> None:

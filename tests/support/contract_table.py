@@ -11,6 +11,7 @@ import numpy as np
 import jaxcredit as jc
 
 STEPS, COLUMNS, ACTIONS = 6, 3, 2
+HEADS, ROWS = 2, 3  # of the memory that the policy read
 
 _FITS: dict[str, Any] = {"fits": 1, "fit_batch": 2, "capacity": 2 * COLUMNS}
 _RUDDER = jc.RUDDER(hidden=2, min_quality=-2.0, **_FITS)
@@ -35,6 +36,13 @@ ESTIMATORS = {
     "Diaster": jc.Diaster(units=2, hidden=(2,), **_FITS),
     "Shaping": jc.Shaping(_RUDDER),
     "IRCR": jc.IRCR(),
+    "TemporalValueTransport": jc.chain(
+        jc.TemporalValueTransport(gamma=0.5, threshold=0.5, top_rows=2), jc.GAE(gamma=0.9, lam=0.8)
+    ),
+    "TemporalRewardTransport": jc.TemporalRewardTransport(
+        jc.GAE(gamma=0.9, lam=0.8), gamma=0.5, threshold=0.01, width=2, hidden=2
+    ),
+    "SyntheticReturns": jc.SyntheticReturns(learning_rate=0.1, capacity=3, fits=2, hidden=(2,)),
     "AlignRUDDER": jc.AlignRUDDER(
         known=np.eye(3, dtype=np.float32),
         profile=jc.Profile(np.array([0, 1, 0], np.int32), np.array([[1.0, -9.0], [-9.0, 2.0]], np.float32), 0.5),
@@ -60,9 +68,21 @@ REWRITERS = (
     "Shaping",
     "IRCR",
     "AlignRUDDER",
+    "SyntheticReturns",
     *VARIANTS,
 )
-BOOTSTRAPS = ("MonteCarlo", "NStep", "TDLambda", "GAE", "VTrace", "chain")
+BOOTSTRAPS = (
+    "MonteCarlo",
+    "NStep",
+    "TDLambda",
+    "GAE",
+    "VTrace",
+    "TemporalValueTransport",
+    "TemporalRewardTransport",
+    "chain",
+)
+
+READS = ("read_weights", "read_strengths", "read_index")
 
 FUNCTIONS = {
     "discounted_returns": lambda d: jc.discounted_returns(d["reward"], d["next_value"], *d["ends"], gamma=0.9),
@@ -105,6 +125,17 @@ FUNCTIONS = {
     "lrp_lstm": lambda d: jc.lrp_lstm(d["reward"][:, None], d["value"][:, None], d["next_value"][:1]),
     "summed_reward_loss": lambda d: jc.summed_reward_loss(d["reward"], d["value"][0], d["mask"], variance_weight=2.0),
     "sub_trajectory_loss": lambda d: jc.sub_trajectory_loss(d["reward"], d["action"][0], d["value"][0], d["mask"]),
+    "transport_value": lambda d: jc.transport_value(
+        *(d[name] for name in READS), d["value"], *d["ends"], window=1, threshold=0.5
+    ),
+    "attention_importance": lambda d: jc.attention_importance(
+        jax.nn.softmax(d["reward"][:, None] * d["value"]), *d["ends"]
+    ),
+    "transport_reward": lambda d: jc.transport_reward(
+        jax.nn.sigmoid(d["value"]), d["reward"], d["next_value"], *d["ends"], gamma=0.5
+    ),
+    "synthetic_return": lambda d: jc.synthetic_return(d["reward"], d["value"], d["next_value"], *d["ends"], capacity=2),
+    "augmented_reward": lambda d: jc.augmented_reward(d["value"], d["reward"], alpha=0.3, beta=2.0),
     "auxiliary_targets": lambda d: jc.auxiliary_targets(d["reward"], d["mask"], window=2),
 }
 
@@ -119,6 +150,7 @@ def batch(seed: int = 0, steps: int = STEPS, dtype: str = "float32") -> jc.Traje
     lengths = np.minimum([3, 4, steps], steps)
     t = np.arange(steps)[:, None]
     mask, last = t < lengths, t == lengths - 1
+    reads = (steps, COLUMNS, HEADS, ROWS)
     value, next_value, reward, log_prob, old = (jnp.where(mask, draw(), 0) for _ in range(5))
     return jc.Trajectory(
         observation=draw(3),
@@ -134,6 +166,11 @@ def batch(seed: int = 0, steps: int = STEPS, dtype: str = "float32") -> jc.Traje
         value=value,
         next_value=next_value,
         next_observation=draw(3),
+        extras={
+            "read_weights": jax.nn.softmax(draw(HEADS, ROWS)),
+            "read_strengths": jnp.abs(draw(HEADS)) + 0.5,
+            "read_index": jnp.asarray(rng.integers(-2, np.arange(steps)[:, None, None, None] + 1, reads), jnp.int32),
+        },
     )
 
 

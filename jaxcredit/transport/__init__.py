@@ -1,0 +1,1 @@
+"""Transport: carry value straight from where a memory is read to the step that is remembered."""
