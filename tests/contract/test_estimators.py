@@ -9,6 +9,7 @@ import pytest
 
 import jaxcredit as jc
 from contract_table import BOOTSTRAPS, ESTIMATORS, REWRITERS, STEPS, VARIANTS, batch, credit_of, poisoned
+from episode_tree import best_choices, episode_tree, value_of
 
 KEY = jax.random.key(0)
 
@@ -96,11 +97,34 @@ def test_poisoned_padding_changes_nothing(compiled: Compiled) -> None:
         np.testing.assert_array_equal(jnp.where(mask, 0, spoilt["advantage"]), 0)
 
 
+KEEPS_RETURN = ("RUDDER", "SequenceModelling", "AlignRUDDER", "chain")
+
+
 def test_rewriters_keep_the_return(compiled: Compiled) -> None:
-    if not compiled.name.startswith(("RUDDER", "SequenceModelling", "AlignRUDDER", "chain")):
+    if not compiled.name.startswith(KEEPS_RETURN):
         pytest.skip("does not redistribute")
     trajectory = batch(4)
     np.testing.assert_allclose(compiled(trajectory)["reward"].sum(0), trajectory.reward.sum(0), atol=1e-5)
+
+
+def fitted_then_assigned(estimator: jc.CreditEstimator, key: jax.Array, trajectory: jc.Trajectory) -> jax.Array:
+    state, _ = estimator.update(key, estimator.init(key, trajectory), trajectory)
+    return estimator.assign(key, state, trajectory).reward
+
+
+def test_the_optimal_policy_stays(compiled: Compiled) -> None:
+    """Backward induction over all episodes of small decision processes; after shaping, returns differ by a constant."""
+    if not compiled.name.startswith((*KEEPS_RETURN, "Shaping")):
+        pytest.skip("does not promise it")
+    fitted = jax.jit(fitted_then_assigned)
+    for seed in range(5):
+        trajectory, chances = episode_tree(seed)
+        reward = np.asarray(fitted(compiled.estimator, KEY, trajectory), np.float64)
+        assert np.abs(reward - trajectory.reward).max() > 1e-3
+        total = np.asarray(trajectory.reward, np.float64).sum(0)
+        optimum = value_of(best_choices(total, chances), total, chances)
+        chosen = best_choices(reward.sum(0), chances)
+        np.testing.assert_allclose(value_of(chosen, total, chances), optimum, atol=1e-5)
 
 
 # The truncation suite ----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import jaxcredit as jc
 STEPS, COLUMNS, ACTIONS = 6, 3, 2
 HEADS, ROWS = 2, 3  # of the memory that the policy read
 
-_FITS: dict[str, Any] = {"fits": 1, "fit_batch": 2, "capacity": 2 * COLUMNS}
+_FITS: dict[str, Any] = {"fits": 1, "fit_batch": 2, "capacity": 64}
 _RUDDER = jc.RUDDER(hidden=2, min_quality=-2.0, **_FITS)
 
 ESTIMATORS = {
