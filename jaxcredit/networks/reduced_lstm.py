@@ -174,19 +174,28 @@ class ReturnPredictor(nn.Module):
         memory = ReducedLSTM(self.units, self.gate, self.monotonic)(x, mask)
         weight = self.param("weight", nn.initializers.lecun_normal(), (self.units, 1))[:, 0]
         weight = nn.softplus(weight) if self.monotonic else weight
-        bias = self.param("bias", nn.initializers.zeros, ())
-        total, before = memory.hidden @ weight + bias, bias
+        before = self.param("bias", nn.initializers.zeros, ())
+        auxiliary_weight = self.param("auxiliary_weight", nn.initializers.lecun_normal(), (self.units, 3))
+        auxiliary_bias = self.param("auxiliary_bias", nn.initializers.zeros, (3,))
+        read = self._read_out(memory, jnp.column_stack([weight, auxiliary_weight]))
+        total, auxiliary = read[..., 0] + before, read[..., 1:] + auxiliary_bias
         if self.readout:
             hidden, out = nn.Dense(self.readout), nn.Dense(1, use_bias=False)
             total += out(nn.tanh(hidden(memory.hidden)))[..., 0]
             before += out(nn.tanh(hidden(jnp.zeros_like(memory.hidden[0, 0]))))[0]
-        auxiliary = nn.Dense(3)(memory.hidden)
         shares = (shares_of_last(memory.forget, memory.evidence) * memory.output[-1]) @ weight
         if not chunked:
             return Prediction(total, before, auxiliary, None if self.readout else shares)
         change = joined(jnp.diff(total, axis=0, prepend=before), steps)
         relevance = None if self.readout else joined(shares, steps)
         return Prediction(before + jnp.cumsum(change, axis=0), before, joined(auxiliary, steps), relevance)
+
+    def _read_out(self, memory: Memory, weights: jax.Array) -> jax.Array:
+        """h_t W, `[T, B, H] -> [T, B, 4]`.  Where cells only add up, sum what is read instead of reading the sums."""
+        if self.gate != "input":
+            return memory.hidden @ weights
+        read = memory.evidence @ weights
+        return forward_recurrence(jnp.ones_like(read), read, jnp.zeros_like(read[0]))
 
 
 def in_chunks(x: jax.Array, chunk: int) -> jax.Array:
