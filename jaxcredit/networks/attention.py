@@ -71,10 +71,32 @@ class Attention(nn.Module):
             raise ValueError(f"width={width} cannot be split among heads={self.heads}; make it a multiple of them.")
         split = nn.Dense(3 * width, name="project")(x).reshape(*x.shape[:-1], 3 * self.heads, width // self.heads)
         query, key, value = jnp.split(split, 3, axis=-2)
-        weight = attention_weights(query, key, allowed)
-        self.sow("intermediates", "weight", weight)
-        mixed = jnp.einsum("...hqk,...khd->...qhd", weight, value).reshape(x.shape)
+        if self.is_mutable_collection("intermediates"):
+            self.sow("intermediates", "weight", attention_weights(query, key, allowed))
+        mixed = mixture(query, key, value, allowed).reshape(x.shape)
         return nn.Dense(width, kernel_init=nn.initializers.zeros, name="mix")(mixed)
+
+
+def mixture(
+    query: Float[Array, "*B Q H D"],
+    key: Float[Array, "*B K H D"],
+    value: Float[Array, "*B K H D"],
+    allowed: Bool[Array, "*#B Q K"],
+) -> Float[Array, "*B Q H D"]:
+    """Values averaged by `attention_weights`.
+
+    Weights are computed anew for the gradient, and on CPU one episode at a time: those of all of them at once are read
+    and written through memory a dozen times, which takes twice as long.
+    """
+
+    @jax.checkpoint
+    def mix(inputs: tuple[jax.Array, jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        query, key, value, allowed = inputs
+        return jnp.einsum("...hqk,...khd->...qhd", attention_weights(query, key, allowed), value)
+
+    one_by_one = query.ndim > 3 and jax.default_backend() == "cpu"
+    inputs = query, key, value, allowed
+    return jax.lax.map(mix, inputs) if one_by_one else mix(inputs)
 
 
 class AttentionBlock(nn.Module):
