@@ -464,7 +464,8 @@ def draw(name: str, task: Task, directory: Path) -> None:
     tables = {which: read_table(file) for which, file in tables.items() if file.exists()}
     if not tables:
         return
-    titles = {"published": "Published settings (crosses: published medians)", "tuned": "Every method tuned on one grid"}
+    crosses = " (crosses: published medians)" if task.published else ""
+    titles = {"published": f"Published settings{crosses}", "tuned": "Every method tuned on one grid"}
     with styled_figure(directory / f"{name}.png", f"{name}: episodes until solved", width=10.5, height=4.6) as figure:
         panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
         lines = {}
