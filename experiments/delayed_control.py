@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import tyro
 
 import envs
 import jaxcredit as jc
-from jaxcredit.evaluation.statistics import iqm
+from experiments.tuning import tuned
 from jaxcredit.training.compare import compare
 from jaxcredit.training.logging import provenance
 
@@ -65,24 +64,13 @@ def agent_of(task: str, method: str) -> jc.PPO:
     return jc.PPO(env=env, env_params=params, credit=credit, episodic=True, num_envs=16, epochs=4, minibatches=4)
 
 
-def tuned(task: str, method: str, episodes: int, seeds: int) -> tuple[jc.PPO, dict[str, float]]:
-    """The agent with the point of the grid whose return over training is best, on seeds that are not judged."""
-    agent = agent_of(task, method)
+def grid_of(method: str) -> dict[str | tuple[str, ...], list[float]]:
+    """Learning rates and discounts, where the method keeps them."""
     first = int(method in REWRITERS)
-    discount = (f"credit.{first}.gamma", f"credit.{first + 1}.gamma")
-    values: dict[str | tuple[str, ...], list[float]] = {
-        "learning_rate": list(LEARNING_RATES), discount: list(GAMMAS),
-    }  # fmt: skip
-    keys = jax.random.split(jax.random.key(1), seeds)
-    frame = jc.sweep(
-        agent, values, keys, num_iterations=max(1, episodes // agent.num_envs), summary="mean", batch_points=2
-    )
-    score = frame.groupby(["learning_rate", discount[0]])["episode_return"].agg(iqm)
-    rate, gamma = score.idxmax()  # type: ignore[misc]
-    agent = jc.replace_at(agent, "learning_rate", jnp.float32(rate))
-    for path in discount:
-        agent = jc.replace_at(agent, path, jnp.float32(gamma))
-    return agent, {"learning_rate": float(rate), "gamma": float(gamma)}
+    return {
+        "learning_rate": list(LEARNING_RATES),
+        (f"credit.{first}.gamma", f"credit.{first + 1}.gamma"): list(GAMMAS),
+    }
 
 
 def main(
@@ -105,7 +93,10 @@ def main(
         began, episodes = time.perf_counter(), 32 if quick else TASKS[task].episodes
         agents, settings = {}, {}
         for method in methods:
-            agents[method], settings[method] = tuned(task, method, episodes // 4, 2 if quick else seeds)
+            keys = jax.random.split(jax.random.key(1), 2 if quick else seeds)
+            agents[method], settings[method] = tuned(
+                agent_of(task, method), grid_of(method), keys, episodes // 4, "episode_return"
+            )
             print(f"{task}: {method} with {settings[method]} after {time.perf_counter() - began:.0f} s", flush=True)
         keys = jax.random.split(jax.random.key(0), 2 if quick else seeds)
         directory = Path("runs/delayed_control") / task.replace(":", "_")

@@ -108,7 +108,8 @@ class Task:
       settings: what the published settings of this task have otherwise; own: and those of a method on it.
       window, share: episodes over which the greedy policy must be right, and in which share of them.
       counts_window: the episodes of the window count.
-      num_envs: episodes per update of the policy; epsilons: among which the tuned methods choose.
+      num_envs: episodes per update of the policy (Assumption: five, one on GridBomb); epsilons: among which the tuned
+        methods choose.
     """
 
     problem: Callable[[int], Problem]

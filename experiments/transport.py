@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import time
@@ -16,10 +15,10 @@ import numpy as np
 import pandas as pd
 
 import jaxcredit as jc
-from jaxcredit.agents.rollout import start
+from experiments.tuning import tuned
 from jaxcredit.evaluation.plots import styled_figure
-from jaxcredit.evaluation.statistics import bootstrap_interval, iqm
-from jaxcredit.training.compare import compare
+from jaxcredit.evaluation.statistics import bootstrap_interval
+from jaxcredit.training.compare import compare, fresh_episodes
 from jaxcredit.training.logging import provenance
 
 MEASURE = "last_phase_reward"
@@ -44,20 +43,6 @@ QUICK = Budget(episodes=32, tuning=16, seeds=2, tuning_seeds=1, judged=8)
 
 def seeds(first: int, number: int) -> jax.Array:
     return jax.vmap(lambda i: jax.random.fold_in(jax.random.key(1810), i))(jnp.arange(first, first + number))
-
-
-def tuned(agent: jc.OnPolicyAgent, budget: Budget) -> tuple[jc.OnPolicyAgent, dict[str, float]]:
-    """The agent with the point of `GRID` whose last phase pays best over training, on seeds that are not judged."""
-    iterations = max(1, budget.tuning // agent.num_envs)
-    frame = jc.sweep(
-        agent, GRID, seeds(1_000, budget.tuning_seeds), num_iterations=iterations, summary="mean", batch_points=2
-    )
-    paths = [str(path) for path in GRID]
-    best = frame.groupby(paths)[MEASURE].agg(iqm).idxmax()
-    settings = dict(zip(paths, (float(x) for x in best), strict=True))  # type: ignore[arg-type]
-    for path, value in settings.items():
-        agent = jc.replace_at(agent, path, value)
-    return agent, settings
 
 
 class Assigned(NamedTuple):
@@ -90,17 +75,10 @@ def assigned(
     agent: jc.OnPolicyAgent, state: jc.TrainState, transported: Callable[..., jc.Trajectory], number: int
 ) -> Assigned:
     """Play fresh episodes with one trained seed and see what is transported; the decisive step is that of the key."""
-    agent = dataclasses.replace(agent, num_envs=number)
 
     @jax.jit
     def play(state: jc.TrainState, key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        start_key, run_key = jax.random.split(key)
-        carry = agent.policy.initial_carry(number)
-        runner = start(agent.env, agent.env_params, start_key, number, carry)
-        _, episodes, _ = agent.play(
-            run_key, state.params, state.moments, runner, agent.window, episodic=True, keep_info=("key",)
-        )
-        episodes = agent.annotate(state.params, state.moments, carry, episodes)
+        episodes = fresh_episodes(agent, state, key, number, ("key",))
         paid = transported(agent.credit, state.credit, episodes).reward - episodes.reward
         return jnp.where(episodes.mask, paid, 0), episodes.extras["key"], episodes.mask
 
@@ -141,13 +119,15 @@ def contest(
       directory: for the run; results: for table and figures, whose names begin with `name`.
     Returns:
       A row per method: last-phase reward with interval, how far `ours` is above it (of equal seeds, mean and 95 %),
-      and for `ours` the share of the credit on the step that takes the key, beside its share of time.
+      and for `ours` the share of the credit on the step that takes the key (0 for a seed that transports nothing),
+      beside its share of time.
     """
     began = time.perf_counter()
     settings = {}
     agents = dict(agents)
     for method, agent in agents.items():
-        agents[method], settings[method] = tuned(agent, budget)
+        unjudged = seeds(1_000, budget.tuning_seeds)
+        agents[method], settings[method] = tuned(agent, GRID, unjudged, budget.tuning, MEASURE)
         print(f"{name}: {method} with {settings[method]} after {time.perf_counter() - began:.0f} s", flush=True)
     shutil.rmtree(directory, ignore_errors=True)
     keys = seeds(0, budget.seeds)

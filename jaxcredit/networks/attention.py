@@ -83,7 +83,7 @@ def mixture(
     value: Float[Array, "*B K H D"],
     allowed: Bool[Array, "*#B Q K"],
 ) -> Float[Array, "*B Q H D"]:
-    """Values averaged by `attention_weights`.
+    """Values averaged by `attention_weights`; a first axis of episodes is the same in all four.
 
     Weights are computed anew for the gradient, and on CPU one episode at a time: those of all of them at once are read
     and written through memory a dozen times, which takes twice as long.

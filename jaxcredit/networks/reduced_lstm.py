@@ -80,7 +80,7 @@ class ReducedLSTM(nn.Module):
         content, gate = jnp.split(nn.Dense(2 * self.units, name="forward")(x), 2, axis=-1)
         evidence = jnp.where(keep, nn.sigmoid(gate) * self._squash(content), 0)
         one = jnp.ones_like(evidence)
-        return Memory(forward_recurrence(one, evidence, jnp.zeros_like(evidence[0])), evidence, one, one)
+        return Memory(added_up(evidence), evidence, one, one)
 
     def _recurrent(self, x: jax.Array, keep: jax.Array) -> Memory:
         parts, full = PARTS[self.gate], self.gate == "full"
@@ -110,6 +110,11 @@ class ReducedLSTM(nn.Module):
 
     def _squash(self, content: jax.Array) -> jax.Array:
         return nn.sigmoid(content) if self.monotonic else nn.tanh(content)
+
+
+def added_up(x: jax.Array) -> jax.Array:
+    """Sums along time of x `[T, ...]`, each with its own step."""
+    return forward_recurrence(jnp.ones_like(x), x, jnp.zeros_like(x[0]))
 
 
 class Prediction(NamedTuple):
@@ -194,8 +199,7 @@ class ReturnPredictor(nn.Module):
         """h_t W, `[T, B, H] -> [T, B, 4]`.  Where cells only add up, sum what is read instead of reading the sums."""
         if self.gate != "input":
             return memory.hidden @ weights
-        read = memory.evidence @ weights
-        return forward_recurrence(jnp.ones_like(read), read, jnp.zeros_like(read[0]))
+        return added_up(memory.evidence @ weights)
 
 
 def in_chunks(x: jax.Array, chunk: int) -> jax.Array:

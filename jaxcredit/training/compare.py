@@ -19,6 +19,7 @@ import numpy as np
 from jaxcredit.agents.agent import PICTURE, TrainState, outside_training
 from jaxcredit.agents.on_policy import OnPolicyAgent
 from jaxcredit.agents.rollout import environment_name, start
+from jaxcredit.core.trajectory import Trajectory
 from jaxcredit.evaluation.plots import credit_picture, learning_curves
 from jaxcredit.evaluation.statistics import Crossing, Interval, bootstrap_interval, bootstrap_ratio, iqm, threshold_step
 from jaxcredit.training.logging import (
@@ -204,6 +205,29 @@ class CreditTrace(NamedTuple):
     mask: jax.Array
 
 
+def fresh_episodes(
+    agent: OnPolicyAgent, state: TrainState, key: jax.Array, num_episodes: int, keep_info: tuple[str, ...] = ()
+) -> Trajectory:
+    """Whole episodes of a trained policy, annotated as estimators need them.  Pure.
+
+    Args:
+      agent: the agent, state: its training state, of one seed.
+      key: random key.
+      num_episodes: E, static.
+      keep_info: entries of `info` to keep in `extras`, where there are such.
+    Returns:
+      A trajectory `[T, E]`.
+    """
+    agent = dataclasses.replace(agent, num_envs=num_episodes, group_size=1, episodic=True)
+    start_key, run_key = jax.random.split(key)
+    carry = agent.policy.initial_carry(num_episodes)
+    runner = start(agent.env, agent.env_params, start_key, num_episodes, carry)
+    _, trajectory, _ = agent.play(
+        run_key, state.params, state.moments, runner, agent.window, episodic=True, keep_info=keep_info
+    )
+    return agent.annotate(state.params, state.moments, carry, trajectory)
+
+
 def credit_trace(agent: OnPolicyAgent, state: TrainState, key: jax.Array, num_episodes: int) -> CreditTrace:
     """Collect whole episodes with a trained policy and let the trained estimator assign their credit.  Pure.
 
@@ -214,15 +238,9 @@ def credit_trace(agent: OnPolicyAgent, state: TrainState, key: jax.Array, num_ep
     Returns:
       A `CreditTrace`.
     """
-    agent = dataclasses.replace(agent, num_envs=num_episodes, group_size=1, episodic=True)
-    start_key, run_key, credit_key = jax.random.split(key, 3)
-    carry = agent.policy.initial_carry(num_episodes)
-    runner = start(agent.env, agent.env_params, start_key, num_episodes, carry)
-    _, trajectory, _ = agent.play(
-        run_key, state.params, state.moments, runner, agent.window, episodic=True, keep_info=("decisive",)
-    )
+    play_key, credit_key = jax.random.split(key)
+    trajectory = fresh_episodes(agent, state, play_key, num_episodes, ("decisive",))
     decisive = jnp.asarray(trajectory.extras.get("decisive", jnp.zeros_like(trajectory.mask)), bool)
-    trajectory = agent.annotate(state.params, state.moments, carry, trajectory)
     assigned = agent.credit.assign(credit_key, state.credit, trajectory, context=agent.context(state.params))
     advantage = assigned.advantage
     if assigned.action_advantage is not None:

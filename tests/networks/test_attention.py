@@ -47,6 +47,15 @@ def test_weights_and_mixture_against_a_loop():
     np.testing.assert_allclose(mixed, by_hand, atol=1e-5)
 
 
+def test_episodes_side_by_side_are_mixed_like_each_alone():
+    x = jax.random.normal(KEY, (2, STEPS, 4))
+    allowed = causal_steps(MASK)[:2]
+    network = Attention(heads=2)
+    params = anywhere(network.init(KEY, x, allowed))
+    alone = [network.apply(params, x[i], allowed[i]) for i in range(2)]
+    np.testing.assert_allclose(network.apply(params, x, allowed), np.stack(alone), atol=1e-6)
+
+
 def test_where_nothing_may_be_seen_weights_and_gradients_are_zero():
     allowed = jnp.array([[True, False], [False, False]])
     key = jnp.ones((2, 1, 3)).at[1].set(1e30)  # must not overflow where it is not looked at

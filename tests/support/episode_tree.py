@@ -50,12 +50,17 @@ def episode_tree(seed: int) -> tuple[jc.Trajectory, np.ndarray]:
     return trajectory, chances
 
 
+def over_outcomes(value: np.ndarray, chances: np.ndarray, t: int) -> np.ndarray:
+    """Expectation over the outcome of step t, the last axis."""
+    later = (0,) * (2 * (STEPS - 1 - t))  # chances do not depend on what comes later
+    return (chances[t].reshape(SHAPE)[(..., *later)] * value).sum(-1)
+
+
 def best_choices(total: np.ndarray, chances: np.ndarray) -> list[np.ndarray]:
     """The best action after every history, from the return `[N]` of every episode; axes a_0, k_0, ..., k_{t-1}."""
     value, best = total.reshape(SHAPE), []
     for t in reversed(range(STEPS)):
-        chance = chances[t].reshape(SHAPE)[(...,) + (0,) * (2 * (STEPS - 1 - t))]
-        value = (chance * value).sum(-1)
+        value = over_outcomes(value, chances, t)
         best.insert(0, value.argmax(-1))
         value = value.max(-1)
     return best
@@ -65,6 +70,5 @@ def value_of(best: list[np.ndarray], total: np.ndarray, chances: np.ndarray) -> 
     """Expected return of a policy over histories."""
     value = total.reshape(SHAPE)
     for t in reversed(range(STEPS)):
-        chance = chances[t].reshape(SHAPE)[(...,) + (0,) * (2 * (STEPS - 1 - t))]
-        value = np.take_along_axis((chance * value).sum(-1), best[t][..., None], -1)[..., 0]
+        value = np.take_along_axis(over_outcomes(value, chances, t), best[t][..., None], -1)[..., 0]
     return float(value)
