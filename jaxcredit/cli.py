@@ -108,8 +108,8 @@ def tvt() -> jc.CreditEstimator:
 
 
 def trt() -> jc.CreditEstimator:
-    """Temporal Reward Transport around GAE: TemporalRewardTransport(GAE())."""
-    return jc.TemporalRewardTransport(jc.GAE())
+    """Temporal Reward Transport around GAE, from beyond 25 steps as tvt: TemporalRewardTransport(GAE(), horizon=25)."""
+    return jc.TemporalRewardTransport(jc.GAE(), horizon=25.0)
 
 
 def sr() -> jc.CreditEstimator:

@@ -71,22 +71,22 @@ def transport_reward(
     terminated: Bool[Array, "T"],
     truncated: Bool[Array, "T"],
     *,
-    gamma: ScalarLike,
+    horizon: ScalarLike,
     alpha: ScalarLike = 0.5,
     threshold: ScalarLike = 0.15,
 ) -> Float[Array, "T"]:
     """What to add to the rewards:  alpha importance_t G_{t+tau}  where  importance_t > threshold.
 
-    G is the `reward_to_go`, tau = round(1 / (1 - gamma)) the horizon of the discount, within which rewards reach step t
-    by themselves.  Nothing is added where step t + tau is in another episode or behind the end of its own.  Where the
-    window cuts an episode that goes on, its last step stands for those beyond it.
+    G is the `reward_to_go`, tau the horizon, within which rewards reach step t by themselves; the source has that of
+    the discount, 1 / (1 - gamma).  Nothing is added where step t + tau is in another episode or behind the end of its
+    own.  Where the window cuts an episode that goes on, its last step stands for those beyond it.
 
     Args:
       importance: of step t, without unit; see `attention_importance`.
       reward: r_t, follows action t.
       next_value: v_{t+1}, value of what followed action t *before any reset*, in reward units.
       terminated, truncated: the episode ended after action t.  Padded steps must be marked as ends (`zero_padding`).
-      gamma: discount in [0, 1]; at 1 the horizon is infinite.
+      horizon: tau in steps, rounded; at least 0.
       alpha: share of the reward to go that is paid.
       threshold: importance above which a step is paid.
     Returns:
@@ -98,7 +98,7 @@ def transport_reward(
     importance, next_value = importance.astype(reward.dtype), next_value.astype(reward.dtype)
     to_go = reward_to_go(reward, next_value, terminated, truncated)
     step, steps = jnp.arange(reward.size), reward.size
-    later = step + _horizon(gamma, steps)
+    later = step + jnp.minimum(jnp.round(horizon), steps).astype(jnp.int32)
     ahead = jnp.minimum(later, steps - 1)
     start = episode_starts(terminated, truncated)
     open_end = continues(terminated, truncated)[-1]
@@ -111,13 +111,6 @@ def _past_of_episode(terminated: Array, truncated: Array) -> Array:
     """Whether step j, the first axis, belongs to the same episode as step i and does not come before it."""
     start = episode_starts(terminated, truncated)
     return jnp.tril(start[:, None] == start)
-
-
-def _horizon(gamma: ScalarLike, longest: int) -> Array:
-    """round(1 / (1 - gamma)) steps, at most `longest`."""
-    rest = 1 - jnp.asarray(gamma, jnp.result_type(gamma, float))
-    steps = jnp.where(rest > 0, jnp.round(1 / jnp.where(rest > 0, rest, 1)), longest)
-    return jnp.minimum(steps, longest).astype(jnp.int32)
 
 
 @struct.dataclass
@@ -145,13 +138,13 @@ class TemporalRewardTransport(FittedAfterwards):
     fitted on it, and the critic's target is made of the *original* reward; with `critic="transported"` both see the new
     one.
 
-        TemporalRewardTransport(GAE(gamma=0.99, lam=0.95), gamma=0.99)
+        TemporalRewardTransport(GAE(gamma=0.99, lam=0.95), horizon=100)
 
-    Only steps more than a horizon before the end of their episode can be paid: with gamma = 0.99 the first 50 of 150.
+    Only steps more than a horizon before the end of their episode can be paid: of 150 the first 50.
 
     Attributes:
       credit: estimator that writes `advantage` and `value_target`, for example `GAE()`.
-      gamma: discount, which sets the horizon; the inner estimator has its own.
+      horizon: steps within which the inner estimator needs no help, such as 1 / (1 - gamma) of its discount.
       alpha: share of the reward to go that is paid.
       threshold: importance above which a step is paid.
       level_rate: how fast the level follows the best returns.
@@ -166,7 +159,7 @@ class TemporalRewardTransport(FittedAfterwards):
     """
 
     credit: CreditEstimator
-    gamma: float = within(0, 1, 0.99)
+    horizon: float = within(0, INFINITY, 100.0)
     alpha: float = within(0, INFINITY, 0.5)
     threshold: float = within(0, 1, 0.15)
     level_rate: float = within(0, 1, 0.03)
@@ -232,7 +225,7 @@ class TemporalRewardTransport(FittedAfterwards):
         importance = over_columns(
             attention_importance, self.weights(state, trajectory), steps.terminated, steps.truncated
         )
-        transport = partial(transport_reward, gamma=self.gamma, alpha=self.alpha, threshold=self.threshold)
+        transport = partial(transport_reward, horizon=self.horizon, alpha=self.alpha, threshold=self.threshold)
         return trajectory.replace(reward=steps.reward + over_columns(transport, importance, *self._rewards(trajectory)))
 
     def weights(self, state: RewardTransportState, trajectory: Trajectory) -> jax.Array:

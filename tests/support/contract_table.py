@@ -40,7 +40,7 @@ ESTIMATORS = {
         jc.TemporalValueTransport(gamma=0.5, threshold=0.5, top_rows=2), jc.GAE(gamma=0.9, lam=0.8)
     ),
     "TemporalRewardTransport": jc.TemporalRewardTransport(
-        jc.GAE(gamma=0.9, lam=0.8), gamma=0.5, threshold=0.01, width=2, hidden=2
+        jc.GAE(gamma=0.9, lam=0.8), horizon=2, threshold=0.01, width=2, hidden=2
     ),
     "SyntheticReturns": jc.SyntheticReturns(learning_rate=0.1, capacity=3, fits=2, hidden=(2,)),
     "AlignRUDDER": jc.AlignRUDDER(
@@ -132,7 +132,7 @@ FUNCTIONS = {
         jax.nn.softmax(d["reward"][:, None] * d["value"]), *d["ends"]
     ),
     "transport_reward": lambda d: jc.transport_reward(
-        jax.nn.sigmoid(d["value"]), d["reward"], d["next_value"], *d["ends"], gamma=0.5
+        jax.nn.sigmoid(d["value"]), d["reward"], d["next_value"], *d["ends"], horizon=2
     ),
     "synthetic_return": lambda d: jc.synthetic_return(d["reward"], d["value"], d["next_value"], *d["ends"], capacity=2),
     "augmented_reward": lambda d: jc.augmented_reward(d["value"], d["reward"], alpha=0.3, beta=2.0),
