@@ -235,7 +235,7 @@ def main(quick: bool = False, methods: tuple[str, ...] = MAPPED, directory: Path
 
 def two_processes(flags: str) -> ProcessPoolExecutor:
     """Two methods at a time: compiling keeps one core busy.  The flags reach jax only in a process yet to start."""
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()  # jax takes " " for a file's name
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # or the first would take the accelerator's memory
     return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
 
