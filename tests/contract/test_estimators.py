@@ -55,7 +55,7 @@ def test_jit_equals_eager(compiled: Compiled) -> None:
 def test_vmap_equals_loop(compiled: Compiled) -> None:
     skip_variants(compiled)
     stacked = jax.tree.map(lambda *x: jnp.stack(x), batch(1), batch(2))
-    together = jax.vmap(Compiled.credit, (None, None, 0))(compiled.estimator, KEY, stacked)
+    together = jax.jit(jax.vmap(Compiled.credit, (None, None, 0)))(compiled.estimator, KEY, stacked)
     for i, seed in enumerate((1, 2)):
         assert_same({name: x[i] for name, x in together.items()}, compiled(batch(seed)))
 

@@ -184,8 +184,8 @@ def test_pictures_go_through_convolutions():
 def test_continuous_actions_have_a_scale():
     network = jc.MemoryActorCritic(2, continuous=True, rows=2, top_k=1)
     carry = network.initial_carry(ENVS)
-    distribution = network.init_with_output(KEY, carry, OBSERVATION[:1], FIRST[:1])[0][1]
-    np.testing.assert_array_equal(distribution.scale_diag, jnp.ones((1, ENVS, 2)))
+    scale = jax.jit(lambda: network.init_with_output(KEY, carry, OBSERVATION[:1], FIRST[:1])[0][1].scale_diag)()
+    np.testing.assert_array_equal(scale, jnp.ones((1, ENVS, 2)))
 
 
 @pytest.mark.parametrize("size", ["units", "width", "rows", "heads", "top_k"])
@@ -280,8 +280,12 @@ def test_values_behind_the_cuts_are_those_with_the_memory_before_the_reset(gathe
 
 def test_a_training_step_moves_every_parameter():
     """Minibatches split environments; the network's own loss counts by the agent's weight."""
-    state, metrics = jax.jit(lambda key: agent(auxiliary_coefficient=1e3).step(agent().init(key)))(KEY)
-    start = jax.jit(agent().init)(KEY).params
+
+    def first_step(key):
+        state = agent().init(key)
+        return state.params, *agent(auxiliary_coefficient=1e3).step(state)
+
+    start, state, metrics = jax.jit(first_step)(KEY)
     moved = jax.tree.map(lambda x, y: bool((x != y).any()), start, state.params)
     assert all(jax.tree.leaves(moved))
     assert metrics["auxiliary_loss"].value >= 2 * STRONG * 5e-5 * 0.99
@@ -290,7 +294,8 @@ def test_a_training_step_moves_every_parameter():
 def test_the_weight_of_the_networks_own_loss_is_the_agents(gathered):
     params, t, carry = gathered
     t = t.replace(advantage=jnp.zeros_like(t.value), extras={})
-    losses = [agent(auxiliary_coefficient=x).loss(params, None, carry, t) for x in (0.0, 3.0)]
+    loss = jax.jit(lambda weight: agent(auxiliary_coefficient=weight).loss(params, None, carry, t))
+    losses = [loss(x) for x in (0.0, 3.0)]
     np.testing.assert_allclose(losses[1][0] - losses[0][0], 3 * losses[0][1]["auxiliary_loss"], rtol=1e-3)
 
 
