@@ -17,6 +17,7 @@ from jaxcredit.core.trajectory import Trajectory
 from jaxcredit.evaluation.episodes import demonstrate
 from jaxcredit.evaluation.fidelity import Fidelity, fidelity, fidelity_table
 from jaxcredit.hindsight.cocoa import contribution_credit, decision_credit
+from jaxcredit.hindsight.hca import hindsight_coefficient, return_hindsight_advantage, return_hindsight_credit
 from jaxcredit.networks.memory import MemoryActorCritic
 from jaxcredit.networks.policy import Policy
 from jaxcredit.redistribution.align_rudder import (
@@ -137,6 +138,7 @@ __all__ = [
     "field_at",
     "forward_recurrence",
     "gae",
+    "hindsight_coefficient",
     "init_trace",
     "integrated_gradients",
     "ircr_reward",
@@ -160,6 +162,8 @@ __all__ = [
     "redistribute_differences",
     "replace_at",
     "retrace",
+    "return_hindsight_advantage",
+    "return_hindsight_credit",
     "return_loss",
     "run",
     "shaping_reward",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, ScalarLike
 
 
 def contribution_credit(
@@ -20,10 +20,15 @@ def contribution_credit(
     action: Int[Array, "T"],
     probability: Float[Array, "T A"],
     mask: Bool[Array, "T"],
+    *,
+    gamma: ScalarLike = 1.0,
+    immediate: Float[Array, "T A"] | None = None,
 ) -> Float[Array, "T A"]:
-    """Credit of every action in every step:  1(a = A_t) r_t / pi(A_t|s_t) + sum_{k>t} w(s_t, a, u_k) r_k.
+    """Credit of every action in every step:  rho_t(a) + sum_{k>t} gamma^{k-t} w(s_t, a, u_k) r_k,
 
-    Undiscounted.  Unbiased, up to a part that is the same for all actions, where the outcome determines the reward.
+    rho_t(a) = 1(a = A_t) r_t / pi(A_t|s_t),  or a model of the reward. Unbiased, up to a part that is the same for all
+    actions, where the outcome determines the reward. With discounting w must be that of outcomes at a distance of k - t
+    steps, or of outcomes counted with the same discount (`future_outcomes`).
 
     Args:
       coefficient: w of step t (first axis) for the outcome of step k (second axis) and every action; read for k > t.
@@ -31,6 +36,8 @@ def contribution_credit(
       action: action taken, int.
       probability: pi(a|s_t).
       mask: True on the episode's own steps; padded steps get and give exactly 0.
+      gamma: discount per step, in [0, 1].
+      immediate: rho, what every action is expected to be paid at once, in reward units; None samples it.
     Returns:
       Credit of every action in reward units, to be weighed by the policy:  gradient = sum_a grad pi(a|s) credit(a).
     Raises:
@@ -42,8 +49,13 @@ def contribution_credit(
             f"coefficient has shape {coefficient.shape}; with {steps} steps and {probability.shape[-1]} actions "
             f"{(steps, *probability.shape)} is needed: decisions, outcomes, actions."
         )
-    step = jnp.arange(steps)
-    return jax.vmap(decision_credit, (0, None, 0, 0, None, 0))(coefficient, reward, action, probability, mask, step)
+
+    def of_step(step: Array, coefficient: Array, action: Array, probability: Array, immediate: Array | None) -> Array:
+        return decision_credit(
+            coefficient, reward, action, probability, mask, step, gamma=gamma, immediate=immediate
+        )  # fmt: skip
+
+    return jax.vmap(of_step)(jnp.arange(steps), coefficient, action, probability, immediate)
 
 
 def decision_credit(
@@ -53,13 +65,19 @@ def decision_credit(
     probability: Float[Array, "A"],
     mask: Bool[Array, "T"],
     step: Int[Array, ""],
+    *,
+    gamma: ScalarLike = 1.0,
+    immediate: Float[Array, "A"] | None = None,
 ) -> Float[Array, "A"]:
     """`contribution_credit` of the one decision in `step`; `coefficient` holds w for the outcome of every step."""
     coefficient, probability = coefficient.astype(reward.dtype), probability.astype(reward.dtype)
     reward = jnp.where(mask, reward, 0)
-    later = mask & (jnp.arange(reward.shape[0]) > step)
-    contributed = (jnp.where(later, reward, 0)[:, None] * jnp.where(later[:, None], coefficient, 0)).sum(axis=0)
-    taken = probability[action]
-    immediate = jnp.where(taken > 0, reward[step] / jnp.where(taken > 0, taken, 1), 0)
-    own = jnp.arange(probability.shape[0]) == action
-    return jnp.where(mask[step], jnp.where(own, immediate, 0) + contributed, 0)
+    ahead = jnp.arange(reward.shape[0]) - step
+    later = mask & (ahead > 0)
+    discount = jnp.asarray(gamma, reward.dtype) ** jnp.where(later, ahead, 0)
+    contributed = ((discount * jnp.where(later, reward, 0))[:, None] * jnp.where(later[:, None], coefficient, 0)).sum(0)
+    if immediate is None:
+        taken = probability[action]
+        sampled = jnp.where(taken > 0, reward[step] / jnp.where(taken > 0, taken, 1), 0)
+        immediate = jnp.where(jnp.arange(probability.shape[0]) == action, sampled, 0)
+    return jnp.where(mask[step], immediate.astype(reward.dtype) + contributed, 0)

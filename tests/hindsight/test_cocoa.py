@@ -20,18 +20,29 @@ def episode():
     }
 
 
-def loop(coefficient, reward, action, probability, mask):
+def loop(coefficient, reward, action, probability, mask, gamma=1.0, immediate=None):
     credit = np.zeros((STEPS, ACTIONS))
     for t in np.flatnonzero(mask):
-        credit[t, action[t]] += reward[t] / probability[t, action[t]]
+        if immediate is None:
+            credit[t, action[t]] += reward[t] / probability[t, action[t]]
+        else:
+            credit[t] += immediate[t]
         for k in range(t + 1, STEPS):
             if mask[k]:
-                credit[t] += coefficient[t, k] * reward[k]
+                credit[t] += gamma ** (k - t) * coefficient[t, k] * reward[k]
     return credit
 
 
-def test_credit_equals_a_plain_loop(episode):
-    np.testing.assert_allclose(jc.contribution_credit(**episode), loop(**episode), rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("gamma", [1.0, 0.7, 0.0])
+def test_credit_equals_a_plain_loop(episode, gamma):
+    credit = jc.contribution_credit(**episode, gamma=gamma)
+    np.testing.assert_allclose(credit, loop(**episode, gamma=gamma), rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_of_the_reward_stands_for_the_sampled_one(episode):
+    model = jnp.asarray(np.random.default_rng(1).normal(size=(STEPS, ACTIONS)), jnp.float32)
+    credit = jc.contribution_credit(**episode, immediate=model)
+    np.testing.assert_allclose(credit, loop(**episode, immediate=model), rtol=1e-5, atol=1e-6)
 
 
 def test_one_decision_is_one_row(episode):

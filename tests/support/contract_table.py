@@ -109,6 +109,13 @@ FUNCTIONS = {
     "contribution_credit": lambda d: jc.contribution_credit(
         d["action_value"][None] - d["value"][:, None, None], d["reward"], d["action"], d["probability"], d["mask"]
     ),
+    "hindsight_coefficient": lambda d: jc.hindsight_coefficient(d["probability"][::-1], d["probability"]),
+    "return_hindsight_credit": lambda d: jc.return_hindsight_credit(
+        d["probability"][::-1], d["probability"], d["reward"], d["mask"]
+    ),
+    "return_hindsight_advantage": lambda d: jc.return_hindsight_advantage(
+        d["probability"][::-1], d["probability"], d["action"], d["reward"], d["mask"]
+    ),
     "profile_redistribution": lambda d: jc.profile_redistribution(
         jnp.append(d["action"], 0), d["reward"].sum(), d["mask"], jnp.eye(2) * 3 - 1, 0.5
     ),
