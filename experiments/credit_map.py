@@ -214,7 +214,11 @@ def main(quick: bool = False, methods: tuple[str, ...] = MAPPED, directory: Path
       quick: a small map in minutes.
       methods: estimators to measure; by default all of `jaxcredit list` that work without a memory.
       directory: where to write.
+    Raises:
+      ValueError: a method that is not on the map.
     """
+    if unknown := [name for name in methods if name not in MAPPED]:
+        raise ValueError(f"methods={unknown} are not on the map; choose from {', '.join(MAPPED)}.")
     plan = QUICK if quick else FULL
     directory = directory or Path("runs/credit_map" if quick else "experiments/results/credit_map")
     directory.mkdir(parents=True, exist_ok=True)

@@ -62,6 +62,12 @@ def test_the_map_keeps_the_rows_of_methods_that_are_not_measured_anew(tmp_path):
     assert credit_map.earlier(tmp_path, ("rudder",), credit_map.FULL) == ([], 0.0)
 
 
+def test_unknown_methods_are_refused_before_anything_is_measured(tmp_path):
+    with pytest.raises(ValueError, match=r"'nope'.* not on the map; choose from gae, "):
+        credit_map.main(methods=("gae", "nope"), directory=tmp_path / "map")
+    assert not (tmp_path / "map").exists()
+
+
 def test_scores_of_the_map_count_what_was_learned_beyond_chance():
     plan = credit_map.QUICK
     rows = [

@@ -139,7 +139,8 @@ def enumerate_mdp(env: Any, params: Any) -> TabularMDP:
         frontier = np.setdiff1d(follows, known, assume_unique=True)
         known = np.union1d(known, frontier)
     initial = np.zeros(len(known), first_chance.dtype)
-    np.add.at(initial, np.searchsorted(known, first), np.where(first_chance > 0, first_chance, 0))
+    starts = first_chance > 0
+    np.add.at(initial, np.searchsorted(known, first[starts]), first_chance[starts])
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return _table(env, params, known, initial, columns)
 

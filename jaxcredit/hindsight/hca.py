@@ -6,7 +6,8 @@ state, which gives every action credit for the rewards met there, and the return
     state:   Q(s, a) = r(s, a) + E[ sum_{k>=1} gamma^k h(a | s, S_k) / pi(a|s) R_k ]
     return:  A(s, a) = E[ (1 - pi(a|s) / h(a | s, Z)) Z | s, a ] = E[ (h(a | s, Z) / pi(a|s) - 1) Z | s ]
 
-The first, less the mean over the actions, is contribution credit whose outcomes are states:
+The middle form holds where every return of the state can follow the action (`return_hindsight_advantage`).  The first,
+less the mean over the actions, is contribution credit whose outcomes are states:
 `contribution_credit(hindsight_coefficient(h, pi), reward, ...)`; with TD errors in the place of rewards, delta-HCA.
 The state must be the one that the reward comes with: a reward for leaving a state that looks the same whatever was done
 before has h = pi, and no credit.
@@ -47,7 +48,7 @@ def return_hindsight_credit(
       Credit in reward units and in the return's dtype; its mean over the policy is 0.
     """
     coefficient = hindsight_coefficient(hindsight, probability).astype(total.dtype)
-    return jnp.where(mask[:, None], coefficient * jnp.where(mask, total, 0)[:, None], 0)
+    return jnp.where(mask[:, None], coefficient, 0) * jnp.where(mask, total, 0)[:, None]
 
 
 def return_hindsight_advantage(
@@ -66,8 +67,8 @@ def return_hindsight_advantage(
     Args, see `return_hindsight_credit`, and
       action: A_t, int.
     Returns:
-      Advantage in reward units and in the return's dtype.  A small h makes it large; where h is 0, which cannot be
-      if it knows what it is talking about, it is 0.
+      Advantage in reward units and in the return's dtype; not bounded where h is small, and 0 where it is 0, which an
+      exact h of an action that was taken never is.
     """
     taken, expected = (jnp.take_along_axis(x, action[:, None], axis=1)[:, 0] for x in (hindsight, probability))
     known = mask & (taken > 0)

@@ -89,6 +89,13 @@ def test_precision_can_be_raised(tables):
         np.testing.assert_allclose(double.probability.sum(-1), 1, rtol=1e-15)
 
 
+def test_starts_that_cannot_happen_are_left_out():
+    """Only the first state starts an episode, and nobody gets beyond it."""
+    mdp = enumerate_mdp(*envs.make("Shortcut", long_probability=0.0))
+    assert mdp.num_states == 1
+    np.testing.assert_array_equal(mdp.initial, [1.0])
+
+
 def test_what_cannot_be_enumerated_is_refused(monkeypatch):
     with pytest.raises(ValueError, match="CartPole"):
         enumerate_mdp(*envs.make("CartPole-v1"))

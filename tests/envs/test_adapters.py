@@ -8,7 +8,7 @@ from flax import struct
 import envs
 
 GYMNAX = [name for name in envs.names() if name in gymnax.registered_envs]
-BRAX = ["fast", "inverted_pendulum", "hopper"]
+BRAX = ["fast", "inverted_pendulum", "reacher", "hopper"]
 
 
 def specification(tree):

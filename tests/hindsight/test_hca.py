@@ -80,10 +80,8 @@ def test_state_hindsight_is_worth_the_advantage_where_the_state_determines_the_r
 def test_a_reward_must_come_with_the_state_that_tells_why(end_shows_it, expected):
     """First action, aliased step, end that pays 1 or -1: the reward counts where the state differs, else not at all."""
     policy = jnp.full((2, 2), 0.5)
-    told = (
-        jnp.array([1.0, 0.0]) if end_shows_it else policy[0]
-    )  # h(a | start, what the reward came with), action 0 taken
-    coefficient = jnp.zeros((2, 2, 2)).at[0, 1].set(jc.hindsight_coefficient(told, policy[0]))
+    hindsight = jnp.array([1.0, 0.0]) if end_shows_it else policy[0]  # of the first decision; action 0 was taken
+    coefficient = jnp.zeros((2, 2, 2)).at[0, 1].set(jc.hindsight_coefficient(hindsight, policy[0]))
     credit = jc.contribution_credit(coefficient, jnp.array([0.0, 1.0]), jnp.zeros(2, int), policy, EVERYWHERE)
     np.testing.assert_allclose(credit[0], expected)
 
@@ -98,6 +96,23 @@ def test_against_a_plain_loop():
         h = HINDSIGHT[t, ACTION[t]]
         expected = (1 - PROBABILITY[t, ACTION[t]] / h) * TOTAL[t] if MASK[t] and h > 0 else 0
         np.testing.assert_allclose(of_taken[t], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_padding_says_nothing_and_takes_no_gradient():
+    nothing = jnp.where(MASK[:, None], 0, jnp.nan)
+
+    def credit(hindsight, total):
+        of_all = jc.return_hindsight_credit(hindsight, PROBABILITY + nothing, total, MASK)
+        return of_all, jc.return_hindsight_advantage(hindsight, PROBABILITY + nothing, ACTION, total, MASK)
+
+    clean, spoilt = credit(HINDSIGHT, TOTAL), credit(HINDSIGHT + nothing, TOTAL + nothing[:, 0])
+    for x, y in zip(clean, spoilt, strict=True):
+        np.testing.assert_array_equal(x, y)
+        np.testing.assert_array_equal(y[3], 0)
+    sums = jax.grad(lambda *x: sum(part.sum() for part in credit(*x)), (0, 1))(
+        HINDSIGHT + nothing, TOTAL + nothing[:, 0]
+    )
+    assert all(np.isfinite(x).all() for x in sums)
 
 
 def test_one_action_is_never_to_blame():
