@@ -102,8 +102,8 @@ def test_padding_says_nothing_and_takes_no_gradient():
     nothing = jnp.where(MASK[:, None], 0, jnp.nan)
 
     def credit(hindsight, total):
-        of_all = jc.return_hindsight_credit(hindsight, PROBABILITY + nothing, total, MASK)
-        return of_all, jc.return_hindsight_advantage(hindsight, PROBABILITY + nothing, ACTION, total, MASK)
+        of_all = jc.return_hindsight_credit(hindsight, PROBABILITY, total, MASK)
+        return of_all, jc.return_hindsight_advantage(hindsight, PROBABILITY, ACTION, total, MASK)
 
     clean, spoilt = credit(HINDSIGHT, TOTAL), credit(HINDSIGHT + nothing, TOTAL + nothing[:, 0])
     for x, y in zip(clean, spoilt, strict=True):
