@@ -1,6 +1,6 @@
 """The credit map: every estimator there is, on one task whose depth, breadth and density are turned one at a time.
 
-    python -m experiments.credit_map --quick     a small map, 12 seconds per estimator on 2 cores, in runs/credit_map
+    python -m experiments.credit_map --quick     a tiny map, 12 seconds per estimator on 2 cores, in runs/credit_map
     python -m experiments.credit_map             the whole map, written to experiments/results/credit_map
     python -m experiments.credit_map --methods rd rrd     measures these anew; other rows of the same map stay
 
