@@ -8,7 +8,8 @@
 `density`.  Every estimator of `jaxcredit list` but tvt trains PPO in every cell, many seeds at once; each has its
 learning rate chosen by the same sweep on other seeds in the middle cell.  Its credit is also held against the exact one
 (`fidelity`, uniform policy).  Written: map.png (fraction of the optimal return; 0.25 is chance), cells.csv (a row per
-method and cell), scores.csv (a row per method, from 0 to 1, higher is better).
+method and cell, with intervals), scores.csv (a row per method, from 0 to 1, higher is better), about.json (the plan,
+and of every method the command, the versions and the seconds of one core).
 """
 
 from __future__ import annotations
@@ -39,9 +40,13 @@ from jaxcredit.training.logging import print_table, provenance
 MAPPED = tuple(name for name in ESTIMATORS if name != "tvt")  # which reads a memory; a table of probabilities has none
 KNOBS = ("depth", "breadth", "density")
 CHANCE = 0.25
-# A small map is mostly compiling, and compiling takes half as long this way.
-QUICK_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-MEASURED = ("gradient.snr_db", "gradient.bias", "credit.bias", "decisive_share", "rank_correlation")
+# Compiling takes half as long at level 1, and the programs are no slower; at 0 it takes a fifth, and they are.
+FLAGS = "--xla_backend_optimization_level=1"
+FLAGS_QUICK = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+MEASURED = (
+    "gradient.snr_db", "gradient.variance_db", "gradient.bias", "credit.bias", "credit.cosine", "decisive_share",
+    "rank_correlation",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,16 +90,16 @@ class Map:
 FULL = Map(
     centre=(64, 8, 1.0),
     settings={
-        "depth": (4, 8, 16, 32, 64, 128, 256, 512),
+        "depth": (4, 8, 16, 32, 64, 128, 512),
         "breadth": (0, 2, 4, 8, 16, 32, 64),
         "density": (1.0, 0.5, 0.2, 0.1, 0.05, 0.02),
     },
     noise=2.0,
     learning_rates=(1e-3, 3e-3, 1e-2),
-    episodes=1_600,
+    episodes=960,
     seeds=8,
-    eval_episodes=256,
-    fit_episodes=1_600,
+    eval_episodes=128,
+    fit_episodes=480,
     episodes_judged=256,
     repeats=4,
     one_program=False,
@@ -176,14 +181,19 @@ def judged(method: str, cell: dict[str, Any], plan: Map) -> dict[str, float]:
         estimator, env, params, episodes=plan.episodes_judged, fit_episodes=plan.fit_episodes,
         keys=keys(2_000, plan.repeats),
     )  # fmt: skip
-    return {name: result.measures[name].estimate for name in MEASURED}
+    return {
+        name + end: getattr(result.measures[name], part)
+        for name in MEASURED
+        for end, part in (("", "estimate"), (".low", "low"), (".high", "high"))
+    }
 
 
 def scores(table: pd.DataFrame, plan: Map) -> pd.DataFrame:
     """A row per method, from 0 to 1: what was learned along each knob beyond chance, and how good the credit is.
 
-    `unbiased` is 1 - bias of the gradient (at least 0), `placed` the share of credit on the decisive step, `ordered`
-    the rank correlation of credit and exact advantage (at least 0); means over the cells.
+    `aligned` is the cosine of credit and exact advantage over all steps, `placed` the share of credit on the decisive
+    step, `ordered` the rank correlation of credit and exact advantage; means over the cells, nothing below 0, and 0
+    for a method without any credit.
     """
     rows = []
     for method, frame in table.groupby("method", sort=False):
@@ -191,9 +201,10 @@ def scores(table: pd.DataFrame, plan: Map) -> pd.DataFrame:
         for knob in KNOBS:
             learned = (panel(frame, knob, plan) - CHANCE) / (1 - CHANCE)
             row[knob] = float(np.clip(learned, 0, 1).mean())
-        row["unbiased"] = float(np.clip(1 - frame["gradient.bias"], 0, 1).mean())
-        row["placed"] = float(np.mean(frame["decisive_share"]))
-        row["ordered"] = float(np.clip(frame["rank_correlation"], 0, 1).mean())
+        for name, measure in (
+            ("aligned", "credit.cosine"), ("placed", "decisive_share"), ("ordered", "rank_correlation")
+        ):  # fmt: skip
+            row[name] = float(np.clip(np.nan_to_num(frame[measure]), 0, 1).mean())
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -222,18 +233,19 @@ def main(quick: bool = False, methods: tuple[str, ...] = MAPPED, directory: Path
     plan = QUICK if quick else FULL
     directory = directory or Path("runs/credit_map" if quick else "experiments/results/credit_map")
     directory.mkdir(parents=True, exist_ok=True)
-    rows, spent = earlier(directory, methods, plan)
-    began = time.perf_counter()
-    with two_processes(QUICK_TO_COMPILE if quick else "") as pool:
-        for i, measured in enumerate(pool.map(partial(measure, plan=plan), methods)):
+    rows, about = earlier(directory, methods, plan)
+    began, run = time.perf_counter(), provenance()
+    with two_processes(FLAGS_QUICK if quick else FLAGS) as pool:
+        for i, (measured, how) in enumerate(pool.map(partial(measure, plan=plan), methods)):
             rows += measured
+            about[methods[i]] = run | how
             passed = time.perf_counter() - began
             left = passed / (i + 1) * (len(methods) - i - 1)
             print(
                 f"{methods[i]}: {i + 1} of {len(methods)} methods after {passed:.0f} s, about {left:.0f} s left",
                 flush=True,
             )
-            write(in_order(rows), plan, directory, spent + passed)
+            write(in_order(rows), plan, directory, about)
     draw(in_order(rows), plan, directory)
 
 
@@ -244,13 +256,16 @@ def two_processes(flags: str) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
 
 
-def earlier(directory: Path, methods: tuple[str, ...], plan: Map) -> tuple[list[dict[str, Any]], float]:
-    """Rows of other methods that the directory holds of the same map, and the seconds that they took."""
-    about = json.loads((directory / "about.json").read_text()) if (directory / "about.json").exists() else {}
-    if about.get("plan") != described(plan):
-        return [], 0.0
+def earlier(directory: Path, methods: tuple[str, ...], plan: Map) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Rows of other methods that the directory holds of the same map, and how each of them was measured."""
+    if not (directory / "about.json").exists():
+        return [], {}
+    about = json.loads((directory / "about.json").read_text())
+    if about["plan"] != described(plan):
+        raise ValueError(f"{directory} holds a map of another plan; give another --directory, or remove it first.")
     known = pd.read_csv(directory / "cells.csv")
-    return known[~known["method"].isin(methods)].to_dict("records"), about["seconds"]  # type: ignore[return-value]
+    rows: Any = known[~known["method"].isin(methods)].to_dict("records")
+    return rows, {name: how for name, how in about["methods"].items() if name not in methods}
 
 
 def described(plan: Map) -> Any:
@@ -263,8 +278,9 @@ def in_order(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(sorted(rows, key=lambda row: list(ESTIMATORS).index(row["method"])))
 
 
-def measure(method: str, plan: Map) -> list[dict[str, Any]]:
-    """What a method learned, and how good its credit is, in every cell."""
+def measure(method: str, plan: Map) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """What a method learned, and how good its credit is, in every cell; and what that took."""
+    began = time.process_time()
     cells, rate = plan.cells(), chosen_rate(method, plan)
     frame, rows = trained(method, cells, plan, rate), []
     for cell in cells:
@@ -274,16 +290,16 @@ def measure(method: str, plan: Map) -> list[dict[str, Any]]:
             {"method": method, **cell, "learning_rate": rate, "treasure": learned.estimate,
              "treasure.low": learned.low, "treasure.high": learned.high, **judged(method, cell, plan)}
         )  # fmt: skip
-    return rows
+    return rows, {"core_seconds": round(time.process_time() - began)}
 
 
-def write(table: pd.DataFrame, plan: Map, directory: Path, seconds: float) -> None:
+def write(table: pd.DataFrame, plan: Map, directory: Path, about: dict[str, Any]) -> None:
     """Tables of the methods measured so far."""
     table.to_csv(directory / "cells.csv", index=False, float_format="%.4g")
     scored = scores(table, plan)
     scored.to_csv(directory / "scores.csv", index=False, float_format="%.3g")
-    about = {"seconds": round(seconds), "plan": described(plan), **provenance()}
-    (directory / "about.json").write_text(json.dumps(about, indent=2) + "\n")
+    whole = {"plan": described(plan), "methods": {name: about[name] for name in table["method"].unique()}}
+    (directory / "about.json").write_text(json.dumps(whole, indent=2) + "\n")
     columns = [name for name in scored.columns if name != "method"]
     cells = [(row["method"], *(f"{row[name]:.2f}" for name in columns)) for row in scored.to_dict("records")]
     print_table("Scores from 0 to 1", cells, ["method", *columns])
