@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import gymnax
+import jax
 import jax.numpy as jnp
 import numpy as np
 from gymnax.environments.environment import Environment
+from jax.core import Tracer
 
 from envs.active_visual_match import ActiveVisualMatch
 from envs.adapters import BRAX_NAMES, BraxEnvironment, GymnaxEnvironment, make_brax, strong
@@ -154,7 +156,7 @@ def make(name: str, *, time_limit: str | None = None, **settings: Any) -> tuple[
     if time_limit not in TIME_LIMITS:
         raise ValueError(f"time_limit={time_limit!r} is not known; choose one of {', '.join(TIME_LIMITS)} or None.")
     arguments = _arguments(name)
-    env = _build(name, _static(name, settings, arguments))
+    env = _build(name, **_static(name, settings, arguments))
     fields = [field.name for field in dataclasses.fields(env.default_params)]
     numbers = {key: value for key, value in settings.items() if key in fields}
     _reject_unknown(name, settings, fields, arguments)
@@ -189,7 +191,7 @@ def _arguments(name: str) -> tuple[str, ...] | None:
     return tuple(p.name for p in inspect.signature(constructor).parameters.values() if p.kind in named)
 
 
-def _static(name: str, settings: dict[str, Any], arguments: tuple[str, ...] | None) -> tuple[tuple[str, Any], ...]:
+def _static(name: str, settings: dict[str, Any], arguments: tuple[str, ...] | None) -> dict[str, Any]:
     """The static part of `settings`, hashable; a maximum follows the value that it bounds."""
     if arguments is None:
         static = {key: value for key, value in settings.items() if key != "max_steps_in_episode"}
@@ -197,9 +199,11 @@ def _static(name: str, settings: dict[str, Any], arguments: tuple[str, ...] | No
         static = {key: settings[key] for key in arguments if key in settings}
         for argument in set(arguments) - set(static):
             bounded = argument.removeprefix("max_")
-            numeric = np.issubdtype(np.asarray(settings.get(bounded)).dtype, np.number)
-            if bounded != argument and numeric:
-                static[argument] = int(np.max(settings[bounded]))
+            if bounded != argument and bounded in settings:
+                largest = np.max(_numbers(name, bounded, settings[bounded]))
+                if largest > np.iinfo(np.int32).max:
+                    raise ValueError(f"{bounded}={settings[bounded]!r} of {name} is more than an int32 can hold.")
+                static[argument] = int(largest)
     static = {key: tuple(value) if isinstance(value, list) else value for key, value in static.items()}
     for key, value in static.items():
         try:
@@ -208,22 +212,35 @@ def _static(name: str, settings: dict[str, Any], arguments: tuple[str, ...] | No
             raise ValueError(
                 f"{key}={value!r} of {name} is static, so it must be hashable: pass numbers, strings or tuples."
             ) from error
-    return tuple(sorted(static.items()))
+    return dict(sorted(static.items()))
 
 
-@functools.cache
-def _build(name: str, static: tuple[tuple[str, Any], ...]) -> Any:
+@functools.lru_cache(maxsize=None, typed=True)  # or 4.0 and True would pass as what was built for 4 and 1
+def _build(name: str, **static: Any) -> Any:
     if name in OURS:
-        return OURS[name](**dict(static))
+        return OURS[name](**static)
     if name.startswith("brax:"):
-        return make_brax(name.removeprefix("brax:"), **dict(static))
-    env, params = gymnax.make(name, **dict(static))
+        return make_brax(name.removeprefix("brax:"), **static)
+    env, params = _gymnax(name, static)
     if name == "DiscountingChain-bsuite" and not 0 <= env.mapping_seed < env.n_actions:
         raise ValueError(
             f"mapping_seed={env.mapping_seed} is not allowed: it is the best action of {name}, from 0 to "
             f"n_actions - 1 = {env.n_actions - 1}; beyond, gymnax gives all actions the same reward."
         )
     return GymnaxEnvironment(env, horizon=int(params.max_steps_in_episode))
+
+
+def _gymnax(name: str, static: dict[str, Any]) -> tuple[Any, Any]:
+    """Build an environment that checks nothing itself, and see that it can be reset."""
+    try:
+        env, params = gymnax.make(name, **static)
+        jax.eval_shape(env.reset, jax.random.key(0), params)
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        if not static:
+            raise
+        given = ", ".join(f"{key}={value!r}" for key, value in static.items())
+        raise ValueError(f"{given} is not allowed: gymnax cannot build {name} with it ({error}).") from error
+    return env, params
 
 
 @functools.cache
@@ -240,14 +257,37 @@ def _override(name: str, params: Any, numbers: dict[str, Any]) -> Any:
     """Replace fields of `params` by numbers (or arrays of them, for a `vmap`), in each field's own dtype."""
     params = strong(params)
     for key, value in numbers.items():
-        dtype = getattr(params, key).dtype
-        array = np.asarray(value)
-        numeric = np.issubdtype(array.dtype, np.number) or array.dtype == bool
-        cast = array.astype(dtype) if numeric else array
-        if not numeric or not (np.issubdtype(dtype, np.floating) or np.array_equal(cast, array)):
-            raise ValueError(f"{key}={value!r} of {name} must be of type {dtype.name}, a number or an array of them.")
+        usual = getattr(params, key)
+        array = _numbers(name, key, value)
+        cast = array.astype(usual.dtype)
+        if not (np.issubdtype(usual.dtype, np.floating) or np.array_equal(cast, array)):
+            raise ValueError(
+                f"{key}={value!r} of {name} must be of type {usual.dtype.name}, a number or an array of them."
+            )
+        if array.shape[array.ndim - usual.ndim :] != usual.shape:
+            raise ValueError(
+                f"{key}={value!r} of {name} has shape {array.shape}; it holds {' x '.join(map(str, usual.shape))} "
+                "numbers, on the last axes."
+            )
         params = params.replace(**{key: jnp.asarray(cast)})
     return params
+
+
+def _numbers(name: str, key: str, value: Any) -> np.ndarray:
+    """The value of a setting as a NumPy array of finite numbers, at least one."""
+    if isinstance(value, Tracer):
+        raise ValueError(
+            f"{key} of {name} is traced, and `make` looks at its settings: build outside of jit, vmap and grad, then "
+            f"put it in by params.replace({key}=...)."
+        )
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        array = np.asarray(None)
+    numeric = np.issubdtype(array.dtype, np.number) or array.dtype == bool
+    if not numeric or array.size == 0 or not np.isfinite(array).all():
+        raise ValueError(f"{key}={value!r} of {name} must be a finite number, or an array of at least one.")
+    return array
 
 
 def _reject_unknown(name: str, settings: dict[str, Any], fields: list[str], arguments: tuple[str, ...] | None) -> None:

@@ -103,7 +103,7 @@ class CreditMaze(FiniteEnvironment):
         if not (breadth.min() >= 0 and np.all(breadth <= depth)):
             raise ValueError(
                 f"breadth={breadth.tolist()} is not allowed with depth={depth.tolist()}: the corridor holds from 0 to "
-                "depth decisions. Make it deeper."
+                "depth decisions. Make it deeper, or give a smaller breadth."
             )
 
     def noise(self, params: Params) -> tuple[tuple[Array, Array], Float[Array, "4"]]:

@@ -103,7 +103,7 @@ class FiniteEnvironment(EpisodicEnvironment):
         """
         values, probability = self.noise(params)
         shape = (self.num_states, self.num_actions, probability.shape[0])
-        seen = math.prod(self.observation_space(params).shape)
+        seen = math.prod(self.observation_space(params).shape)  # numbers
         entries = max(math.prod(shape), self.num_states * seen)
         if entries > MAX_TABLE_ENTRIES:
             raise ValueError(

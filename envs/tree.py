@@ -69,6 +69,11 @@ class Tree(FiniteEnvironment):
                 f"overlap={self.overlap!r}, branching={self.branching!r}, depth={self.depth!r} is not allowed: they "
                 "are whole numbers, branching at least 2, depth at least 1, overlap from 0 to branching."
             )
+        if self.num_states > np.iinfo(np.int32).max:
+            raise ValueError(
+                f"{self} has {self.num_states:.2g} nodes, more than int32 can number. "
+                "Give a smaller depth or branching."
+            )
 
     @functools.cached_property
     def nodes(self) -> tuple[int, ...]:

@@ -264,8 +264,8 @@ def earlier(directory: Path, methods: tuple[str, ...], plan: Map) -> tuple[list[
     if about["plan"] != described(plan):
         raise ValueError(f"{directory} holds a map of another plan; give another --directory, or remove it first.")
     known = pd.read_csv(directory / "cells.csv")
-    rows: Any = known[~known["method"].isin(methods)].to_dict("records")
-    return rows, {name: how for name, how in about["methods"].items() if name not in methods}
+    kept: Any = known[[name not in methods for name in known["method"]]]
+    return kept.to_dict("records"), {name: how for name, how in about["methods"].items() if name not in methods}
 
 
 def described(plan: Map) -> Any:

@@ -7,7 +7,8 @@
 The estimators get exact values and coefficients from the oracle, the policy is uniform.  `key_to_door` gives the signal
 to noise ratio of the gradient in the logits of the first state; the signal is the oracle's, the noise is measured on
 streamed episodes.  `tree` gives the variance of the gradient in all logits by how much the branches overlap, the mean
-over the five reward patterns.  Both write a table to experiments/results/credit_noise.
+over the five reward patterns.  Both write a table, to experiments/results/credit_noise, or with other sizes than
+these to runs/credit_noise.
 
 Reference: Meulemans et al. (2023), arXiv:2306.16803; the estimators and the measures are theirs.
 """
@@ -40,7 +41,10 @@ from jaxcredit.evaluation.hindsight import (
 from jaxcredit.training.logging import print_table
 
 RESULTS = Path("experiments/results/credit_noise")
+RUNS = Path("runs/credit_noise")
 CHUNK = 8_192
+LENGTHS, EPISODES = (23, 43, 63, 83, 103), 1_048_576
+OVERLAPS, GROUPS = (0, 2, 4, 6), (1, 4, 32, 128)
 
 
 class Steps(NamedTuple):
@@ -107,14 +111,23 @@ def coefficients(mdp: jc.TabularMDP, policy: jax.Array, outcome: jax.Array, numb
 # Linear key-to-door ------------------------------------------------------------------------------------------------
 
 
-def key_to_door(lengths: tuple[int, ...] = (23, 43, 63, 83, 103), episodes: int = 1_048_576, seed: int = 0) -> None:
+def key_to_door(
+    lengths: tuple[int, ...] = LENGTHS, episodes: int = EPISODES, seed: int = 0, directory: Path | None = None
+) -> None:
     """Signal to noise ratio (dB) of the first state's gradient.
 
     Args:
       lengths: of the corridor.
       episodes: streamed per length, rounded up to whole chunks of 8,192.
       seed: of the episodes.
+      directory: where to write.
+    Raises:
+      ValueError: no length, one that `KeyToDoor` does not allow, no episode.
     """
+    if not lengths or episodes < 1:
+        raise ValueError(f"lengths={lengths}, episodes={episodes} is not allowed; give at least one of each.")
+    for length in lengths:
+        envs.make("KeyToDoor", length=length)  # refuses what it does not allow before anything is measured
     rows = []
     for length in lengths:
         signal, noise = first_state_noise(length, episodes, seed)
@@ -124,7 +137,8 @@ def key_to_door(lengths: tuple[int, ...] = (23, 43, 63, 83, 103), episodes: int 
         rows.append(row)
         print(row, flush=True)
     frame = pd.DataFrame(rows)
-    write(frame, "key_to_door.csv")
+    usual = (lengths, episodes, seed) == (LENGTHS, EPISODES, 0)
+    write(frame, directory or (RESULTS if usual else RUNS), "key_to_door.csv")
     names = [name for name in frame.columns if f"{name}.error" in frame.columns]
     cells = [
         (f"{row['length']}", *(f"{row[name]:.2f} +- {row[f'{name}.error']:.2f}" for name in names)) for row in rows
@@ -174,15 +188,20 @@ def first_state_noise(length: int, episodes: int, seed: int) -> tuple[float, dic
 # The tree ----------------------------------------------------------------------------------------------------------
 
 
-def tree(overlaps: tuple[int, ...] = (0, 2, 4, 6), groups: tuple[int, ...] = (1, 4, 32, 128)) -> None:
+def tree(overlaps: tuple[int, ...] = OVERLAPS, groups: tuple[int, ...] = GROUPS, directory: Path | None = None) -> None:
     """Variance (dB) of the gradient in all logits, from every episode there is.
 
     Args:
       overlaps: of the branches, from 0 (the state tells all past actions) to 6.
       groups: of COCOA: into how many outcomes each reward is split.
+      directory: where to write.
+    Raises:
+      ValueError: no overlap, or one beyond 6; a number of groups below 1.
     """
+    if not overlaps or min(groups, default=1) < 1:
+        raise ValueError(f"overlaps={overlaps}, groups={groups} is not allowed; give an overlap, and groups from 1 on.")
     frame = pd.DataFrame([{"overlap": overlap, **tree_variance(overlap, groups)} for overlap in overlaps])
-    write(frame, "tree.csv")
+    write(frame, directory or (RESULTS if (overlaps, groups) == (OVERLAPS, GROUPS) else RUNS), "tree.csv")
     names = [name for name in frame.columns if name != "overlap" and not name.endswith(".bias")]
     print_table(
         "Variance (dB)",
@@ -247,9 +266,9 @@ def _moments(
     }
 
 
-def write(frame: pd.DataFrame, name: str) -> None:
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    frame.to_csv(RESULTS / name, index=False, float_format="%.6g")
+def write(frame: pd.DataFrame, directory: Path, name: str) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    frame.to_csv(directory / name, index=False, float_format="%.6g")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The experiments' numbers, where they are exact or quick: from the sources named in their modules."""
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -54,12 +55,15 @@ def test_cells_of_the_map_are_distinct_and_possible():
 
 def test_the_map_keeps_the_rows_of_methods_that_are_not_measured_anew(tmp_path):
     plan = credit_map.QUICK
-    measured = {"treasure": 0.5, "gradient.bias": 0.5, "decisive_share": 0.5, "rank_correlation": 0.5}
+    measured = {"treasure": 0.5, "credit.cosine": 0.5, "decisive_share": 0.5, "rank_correlation": 0.5}
     rows = [{"method": method, **cell, **measured} for method in ("gae", "rudder") for cell in plan.cells()]
-    credit_map.write(pd.DataFrame(rows), plan, tmp_path, 7.0)
-    kept, seconds = credit_map.earlier(tmp_path, ("rudder",), plan)
-    assert {row["method"] for row in kept} == {"gae"} and len(kept) == len(plan.cells()) and seconds == 7
-    assert credit_map.earlier(tmp_path, ("rudder",), credit_map.FULL) == ([], 0.0)
+    assert credit_map.earlier(tmp_path, ("rudder",), plan) == ([], {})
+    credit_map.write(pd.DataFrame(rows), plan, tmp_path, {"gae": {"core_seconds": 7}, "rudder": {"core_seconds": 8}})
+    kept, about = credit_map.earlier(tmp_path, ("rudder",), plan)
+    assert {row["method"] for row in kept} == {"gae"} and len(kept) == len(plan.cells())
+    assert about == {"gae": {"core_seconds": 7}}
+    with pytest.raises(ValueError, match="holds a map of another plan"):
+        credit_map.earlier(tmp_path, ("rudder",), credit_map.FULL)
 
 
 def test_unknown_methods_are_refused_before_anything_is_measured(tmp_path):
@@ -71,12 +75,22 @@ def test_unknown_methods_are_refused_before_anything_is_measured(tmp_path):
 def test_scores_of_the_map_count_what_was_learned_beyond_chance():
     plan = credit_map.QUICK
     rows = [
-        {"method": "half", **cell, "treasure": 0.625, "gradient.bias": 0.25, "decisive_share": 0.4,
+        {"method": "half", **cell, "treasure": 0.625, "credit.cosine": math.nan, "decisive_share": 0.4,
          "rank_correlation": -0.1} for cell in plan.cells()
     ]  # fmt: skip
     (score,) = credit_map.scores(pd.DataFrame(rows), plan).to_dict("records")
-    expected = {"depth": 0.5, "breadth": 0.5, "density": 0.5, "unbiased": 0.75, "placed": 0.4, "ordered": 0.0}
+    expected = {"depth": 0.5, "breadth": 0.5, "density": 0.5, "aligned": 0.0, "placed": 0.4, "ordered": 0.0}
     assert {name: round(score[name], 6) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [({"episodes": 0}, "episodes=0"), ({"lengths": (3, 2)}, "length=2"), ({"lengths": ()}, "lengths")],
+)
+def test_sizes_that_measure_nothing_are_refused(wrong, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        credit_noise.key_to_door(**wrong, directory=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_rooms_credit_an_action_with_the_rewards_of_a_window():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -100,8 +101,8 @@ def enumerate_mdp(env: Any, params: Any) -> TabularMDP:
     Returns:
       The table; its rows are in the order of `encode`.
     Raises:
-      ValueError: an environment that is not finite, or one with more than `MAX_OUTCOMES` outcomes; params that are
-        traced, or hold several values to `vmap` over.
+      ValueError: an environment that is not finite, or one with more than `MAX_OUTCOMES` outcomes or numbers in its
+        observations; params that are traced, or hold several values to `vmap` over.
     """
     if not all(hasattr(env, name) for name in ("noise", "initial", "transition", "encode", "decode")):
         raise ValueError(
@@ -113,7 +114,7 @@ def enumerate_mdp(env: Any, params: Any) -> TabularMDP:
             f"{getattr(env, 'name', env)} has {env.num_states:,} combinations of its state's fields, more than "
             "int32 can number. Choose a smaller one."
         )
-    _require_one_task(env, params)
+    require_one_task(env, params, "enumerate_mdp")
     noise, chance = env.noise(params)
     chance = np.asarray(chance)
     first_states, first_chance = jax.tree.map(np.asarray, env.initial(params))
@@ -121,6 +122,7 @@ def enumerate_mdp(env: Any, params: Any) -> TabularMDP:
     per_state = env.num_actions * len(chance)
     outcomes = jax.jit(lambda codes: outcomes_of(env, params, noise, codes))
     chunk = max(1, CHUNK // per_state)
+    seen = math.prod(env.observation_space(params).shape)
     known, parts = np.unique(first[first_chance > 0]), []
     frontier = known
     while len(frontier):
@@ -129,6 +131,11 @@ def enumerate_mdp(env: Any, params: Any) -> TabularMDP:
                 f"{getattr(env, 'name', env)} has more than {MAX_OUTCOMES:,} outcomes (states x actions x noise: at "
                 f"least {len(known):,} x {env.num_actions} x {len(chance):,}), too many to enumerate. Choose a "
                 "smaller one."
+            )
+        if len(known) * seen > MAX_OUTCOMES:
+            raise ValueError(
+                f"The observations of {getattr(env, 'name', env)} hold {seen:,} numbers in each of at least "
+                f"{len(known):,} states, more than {MAX_OUTCOMES:,} in all. Choose a smaller one."
             )
         new = []
         for codes in np.split(frontier, range(chunk, len(frontier), chunk)):
@@ -145,20 +152,20 @@ def enumerate_mdp(env: Any, params: Any) -> TabularMDP:
     return _table(env, params, known, initial, columns)
 
 
-def _require_one_task(env: Any, params: Any) -> None:
+def require_one_task(env: Any, params: Any, caller: str) -> None:
     """Refuse params that are traced, or of several tasks."""
     if any(isinstance(x, Tracer) for x in (jnp.zeros(()), *jax.tree.leaves(params))):
         raise ValueError(
-            "enumerate_mdp finds out on the host what can be reached: call it outside of jit, vmap and grad, with "
-            "concrete params. The environment's own `mdp` can be traced."
+            f"{caller} looks at its results on the host: call it outside of jit, vmap and grad, with concrete params. "
+            "The environment's own `mdp` can be traced."
         )
     usual = jax.tree.leaves(env.default_params)
     for (path, x), one in zip(jax.tree_util.tree_leaves_with_path(params), usual, strict=False):
         if np.shape(x) != np.shape(one):
             name = jax.tree_util.keystr(path, simple=True, separator=".")
             raise ValueError(
-                f"{name}={np.asarray(x).tolist()} is of several tasks, and enumerate_mdp takes one: call it for "
-                "each, or vmap the environment's own `mdp`."
+                f"{name}={np.asarray(x).tolist()} is of several tasks, and {caller} takes one: call it for each. The "
+                "environment's own `mdp` can be mapped."
             )
 
 

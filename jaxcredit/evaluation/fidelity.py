@@ -22,7 +22,7 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from jaxcredit.core.estimator import Context, CreditEstimator
-from jaxcredit.core.mdp import TabularMDP
+from jaxcredit.core.mdp import TabularMDP, require_one_task
 from jaxcredit.core.trajectory import Trajectory
 from jaxcredit.evaluation.episodes import tabular_episodes
 from jaxcredit.evaluation.oracle import action_values, policy_values, stationary_values, visits
@@ -148,6 +148,7 @@ def fidelity(
     for name, number, least in (("episodes", episodes, 1), ("batch", batch, 1), ("fit_episodes", fit_episodes, 0)):
         if type(number) is not int or number < least:
             raise ValueError(f"{name}={number!r} is not allowed; give a whole number of at least {least}.")
+    require_one_task(env, params, "fidelity")
     mdp = env.mdp(params)
     _check_policy(mdp, policy)
     limited = hasattr(env, "time_limit")
@@ -392,7 +393,7 @@ def _at(weights: np.ndarray, sums: Sums, exact: Exact, noise: int) -> dict[str, 
 def _of_gradient(weights: np.ndarray, sums: Sums, exact: Exact, noise: int) -> dict[str, np.ndarray]:
     repeats, episodes = weights.shape[1], sums.mask.shape[2]
     g = exact.gradient.astype(float).ravel()
-    signal = g @ g
+    signal = g @ g or math.nan  # without a gradient, nothing can be measured by its size
     means = sums.gradient.reshape(repeats, -1).astype(float) / episodes
     squares = sums.gradient_square.astype(float) / episodes
     mean = weights @ means / repeats
@@ -407,7 +408,8 @@ def _of_gradient(weights: np.ndarray, sums: Sums, exact: Exact, noise: int) -> d
         "gradient.snr_db": 10 * np.log10(signal / error),
         "gradient.variance_db": 10 * np.log10(variance / signal),
         "gradient.bias": np.sqrt(bias / signal),
-        "gradient.cosine": np.minimum(mean @ g / np.sqrt(size * signal), 1),
+        # so little may be left of that length that nothing can be said
+        "gradient.cosine": np.clip(mean @ g / np.sqrt(np.where(size > 0, size, math.nan) * signal), -1, 1),
     }
 
 
@@ -423,6 +425,7 @@ def _of_credit(weights: np.ndarray, sums: Sums, exact: Exact, noise: int) -> dic
     spread = np.square(credit - rate * visited).sum(axis=0) / np.maximum(total, 1) ** 2 * repeats / max(repeats - 1, 1)
     c, a = (x.reshape(repeats, -1).astype(float) for x in (sums.credit, sums.exact))
     cc, ca, aa = (weights @ x.sum(axis=1) for x in (c * c, c * a, a * a))
+    aa = np.where(aa > 0, aa, math.nan)
     bias = np.maximum((visits * (np.square(mean - advantage) - noise * spread)).sum(axis=1), 0)
     variance = np.maximum(cc - (visits * np.square(mean)).sum(axis=1), 0)
     return {

@@ -100,8 +100,10 @@ def return_distribution(
     Returns:
       The probabilities; they sum to 1 where the range holds every return, else to less.
     Raises:
-      ValueError: a reward or `lowest` that is no multiple of `unit`.
+      ValueError: a `unit` that is not positive, a reward or `lowest` that is no multiple of it.
     """
+    if not 0 < unit < np.inf:
+        raise ValueError(f"unit={unit!r} is not allowed: it is the distance of neighbouring returns, above 0.")
     possible = np.asarray(mdp.probability) > 0
     reward = np.asarray(mdp.reward) / unit
     steps, start = np.rint(reward), round(lowest / unit)

@@ -202,8 +202,7 @@ def stationary_values(mdp: TabularMDP, policy: Float[Array, "S A"], gamma: Array
       policy: probability of every action in every state; rows sum to 1.
       gamma: discount per step.
     Returns:
-      V, in reward units. Nothing is finite where gamma is 1 and some state, reached or not, can never end: the system
-      is singular.
+      V, in reward units; nan where gamma is 1 and the episode may go on for ever: there is no value then.
     """
     weight = policy[:, :, None] * mdp.probability
     # what cannot happen pays nothing, whatever the table says
@@ -212,8 +211,26 @@ def stationary_values(mdp: TabularMDP, policy: Float[Array, "S A"], gamma: Array
     states = jnp.arange(mdp.num_states)
     onwards = jnp.zeros((mdp.num_states, mdp.num_states), reward.dtype)
     onwards = onwards.at[states[:, None, None], mdp.successor].add(follows)
+    endless = _may_go_on_for_ever(weight, mdp) & (jnp.asarray(gamma) >= 1)
+    onwards = jnp.where(endless[:, None], 0, onwards)
     system = jnp.eye(mdp.num_states, dtype=reward.dtype) - jnp.asarray(gamma, reward.dtype) * onwards
-    return solve(system, reward[:, None])[:, 0]
+    return jnp.where(endless, jnp.nan, solve(system, reward[:, None])[:, 0])
+
+
+def _may_go_on_for_ever(weight: Float[Array, "S A K"], mdp: TabularMDP) -> Bool[Array, "S"]:
+    """Which states may lead to one from where no end can be reached; `weight` is the chance of every outcome."""
+    possible = weight > 0
+
+    def reaches(start: Array, through: Array) -> Array:
+        def grow(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            found = carry[0]
+            return found | (through & found[mdp.successor]).any(axis=(1, 2)), found
+
+        return jax.lax.while_loop(lambda carry: (carry[0] != carry[1]).any(), grow, (start, jnp.zeros_like(start)))[0]
+
+    onwards = possible & ~mdp.terminal
+    ends = (possible & mdp.terminal).any(axis=(1, 2))
+    return reaches(~reaches(ends, onwards), onwards)
 
 
 def _backward_induction(mdp: TabularMDP, gamma: ArrayLike, backup: Callable[[Array], Array]) -> Array:

@@ -102,6 +102,9 @@ def test_what_cannot_be_enumerated_is_refused(monkeypatch):
     monkeypatch.setattr(core, "MAX_OUTCOMES", 100)
     with pytest.raises(ValueError, match=r"at least .* x 4 x 4"):
         enumerate_mdp(*envs.make("KeyToDoor", length=6))
+    monkeypatch.setattr(core, "MAX_OUTCOMES", 1_000)
+    with pytest.raises(ValueError, match=r"observations of .* numbers in each of at least"):
+        enumerate_mdp(*envs.make("Tree", depth=3))
 
 
 def test_what_is_traced_or_of_several_tasks_is_not_enumerated():

@@ -110,11 +110,34 @@ def test_final_observation_is_that_before_the_reset(rollout):
         ("brax:fast", {"backend": "warp"}, "generalized, spring, positional, mjx"),
         ("brax:fast", {"episode_length": 0}, "episode_length=0"),
         ("CartPole-v1", {"max_steps_in_episode": 0}, "max_steps_in_episode=0"),
+        ("CreditMaze", {"max_depth": 9, "depth": 3}, "breadth=8 .* give a smaller breadth"),
+        ("CreditMaze", {"depth": float("nan")}, "depth=nan"),
+        ("CreditMaze", {"depth": []}, "at least one"),
+        ("CreditMaze", {"depth": 10**12}, r"depth=1000000000000 .* int32"),
+        ("CreditMaze", {"max_depth": 4.0}, "max_depth=4.0"),
+        ("CreditMaze", {"max_depth": True}, "max_depth=True"),
+        ("KeyToDoor", {"treasure": float("inf")}, "treasure=inf .* finite"),
+        ("WatchRepair", {"price": 3.0}, "price=3.0 .* holds 4 numbers"),
+        ("WatchRepair", {"price": [1.0, 2.0]}, "price=.* holds 4 numbers"),
+        ("WatchRepair", {"price": [[1.0], [2.0, 3.0]]}, "finite number, or an array"),
+        ("DeepSea-bsuite", {"size": 0}, "size=0 is not allowed: gymnax cannot build"),
+        ("Tree", {"depth": 40}, "nodes, more than int32"),
     ],
 )
 def test_bad_input_is_refused_with_what_is_allowed(name, settings, message):
     with pytest.raises(ValueError, match=message):
         envs.make(name, **settings)
+
+
+def test_traced_settings_are_refused():
+    with pytest.raises(ValueError, match=r"depth of CreditMaze is traced.* params.replace\(depth="):
+        jax.jit(lambda depth: envs.make("CreditMaze", depth=depth)[1])(3)
+
+
+def test_what_equals_a_setting_of_another_type_is_not_taken_for_it():
+    envs.make("CreditMaze", max_depth=1)
+    with pytest.raises(ValueError, match="max_depth=True"):
+        envs.make("CreditMaze", max_depth=True)
 
 
 def test_importing_envs_leaves_brax_alone(monkeypatch):
@@ -137,10 +160,11 @@ def test_importing_envs_leaves_brax_alone(monkeypatch):
         ("Taxi", "slip_probability"),
     ],
 )
-@pytest.mark.parametrize("value", [-0.1, float("nan"), [0.2, -0.2]])
-def test_deviations_and_probabilities_are_in_their_range(name, setting, value):
-    with pytest.raises(ValueError, match=f"{setting}=.* is not allowed: a (standard deviation|probability) is"):
-        envs.make(name, **{setting: value})
+def test_deviations_and_probabilities_are_in_their_range(name, setting):
+    usual = np.asarray(getattr(envs.make(name)[1], setting))
+    for wrong in (np.full_like(usual, -0.1), np.stack([np.full_like(usual, 0.2), np.full_like(usual, -0.2)])):
+        with pytest.raises(ValueError, match=rf"{setting}=.* is not allowed: a (standard deviation|probability) is"):
+            envs.make(name, **{setting: wrong})
 
 
 @pytest.mark.parametrize("name", envs.OURS)

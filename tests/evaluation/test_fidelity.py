@@ -1,3 +1,5 @@
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -93,6 +95,33 @@ def test_what_cannot_be_judged_is_refused(maze):
         jc.fidelity(jc.GAE(), *maze, policy=jnp.ones((2, 2)))
     with pytest.raises(ValueError, match="episodes=0"):
         jc.fidelity(jc.GAE(), *maze, episodes=0)
+
+
+def test_values_that_do_not_exist_are_refused():
+    """Without death the tasks follow one another for ever."""
+    with pytest.raises(ValueError, match="never end"):
+        jc.fidelity(jc.GAE(), *envs.make("TaskInterleaving", die_probability=0.0), **SIZES)
+
+
+def test_params_of_several_tasks_are_refused():
+    with pytest.raises(ValueError, match=r"density=\[0.5, 1.0\] is of several tasks, and fidelity takes one"):
+        jc.fidelity(jc.GAE(), *envs.make("CreditMaze", depth=4, density=[0.5, 1.0]), **SIZES)
+
+
+def test_without_any_exact_credit_nothing_is_said(maze):
+    env, params = maze
+    got = estimates(jc.fidelity(Known(), env, params.replace(treasure=jnp.zeros(())), **SIZES))
+    assert all(math.isnan(got[name]) for name in got if name.startswith(("gradient", "credit")))
+
+
+def test_the_cosine_of_a_gradient_lost_in_noise_is_a_cosine_or_nothing(maze):
+    env, params = maze
+    params = params.replace(density=jnp.asarray(0.02))
+    for seed in range(4):
+        sizes = SIZES | {"keys": jax.random.split(jax.random.key(seed), 8)}
+        interval = jc.fidelity(jc.MonteCarlo(), env, params, critic="exact", **sizes).measures["gradient.cosine"]
+        numbers = np.array([interval.estimate, interval.low, interval.high])
+        assert np.all(np.isnan(numbers) | (np.abs(numbers) <= 1))
 
 
 def test_a_time_limit_that_the_state_does_not_show_leaves_one_truth():

@@ -1,3 +1,5 @@
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -135,6 +137,18 @@ def test_stationary_values_solve_the_equation_of_numpy(mdp, policy, gamma):
 def test_stationary_values_are_those_of_a_distant_horizon(mdp, policy):
     expected = policy_values(mdp.replace(horizon=400), policy, 0.9)
     np.testing.assert_allclose(stationary_values(mdp, policy, 0.9), expected, rtol=1e-4)
+
+
+def test_stationary_values_are_nan_where_an_episode_may_never_end(mdp, policy):
+    """Action 0 of state 0 leads to a state that ends, action 1 to one that stays for ever."""
+    terminal = jnp.zeros_like(mdp.terminal).at[1].set(True)
+    successor = jnp.full_like(mdp.successor, 2).at[0, 0].set(1).at[3:].set(1)
+    table = mdp.replace(terminal=terminal, successor=successor)
+    values = stationary_values(table, policy)
+    assert np.isnan(values[jnp.array([0, 2])]).all() and np.isfinite(values[jnp.array([1, *range(3, STATES)])]).all()
+    apart = jnp.zeros_like(policy).at[:, 0].set(1)  # never goes there
+    np.testing.assert_array_equal(np.isnan(stationary_values(table, apart)), np.arange(STATES) == 2)
+    assert np.isfinite(stationary_values(table, policy, 0.9)).all()
 
 
 def test_stationary_values_are_not_finite_where_an_episode_cannot_end(mdp, policy):
@@ -318,3 +332,6 @@ def test_return_distribution_is_that_of_all_episodes(mdp, policy):
     np.testing.assert_allclose(got, hindsight, atol=1e-3)
     with pytest.raises(ValueError, match="multiples"):
         return_distribution(mdp, policy, low, unit, number)
+    for wrong in (0.0, -0.5, math.inf, math.nan):
+        with pytest.raises(ValueError, match=r"unit=.* above 0"):
+            return_distribution(rounded, policy, low, wrong, number)
