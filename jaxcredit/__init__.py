@@ -16,8 +16,15 @@ from jaxcredit.core.statistics import ScaleReward
 from jaxcredit.core.trajectory import Trajectory
 from jaxcredit.evaluation.episodes import demonstrate
 from jaxcredit.evaluation.fidelity import Fidelity, fidelity, fidelity_table
-from jaxcredit.hindsight.cocoa import contribution_credit, decision_credit
-from jaxcredit.hindsight.hca import hindsight_coefficient, return_hindsight_advantage, return_hindsight_credit
+from jaxcredit.hindsight.cocoa import COCOA, contribution_credit, decision_credit
+from jaxcredit.hindsight.hca import (
+    ReturnHCA,
+    StateHCA,
+    hindsight_coefficient,
+    return_hindsight_advantage,
+    return_hindsight_credit,
+)
+from jaxcredit.hindsight.ratios import hindsight_loss, hindsight_ratio, later_sums
 from jaxcredit.networks.memory import MemoryActorCritic
 from jaxcredit.networks.policy import Policy
 from jaxcredit.redistribution.align_rudder import (

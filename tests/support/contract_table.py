@@ -14,6 +14,7 @@ STEPS, COLUMNS, ACTIONS = 6, 3, 2
 HEADS, ROWS = 2, 3  # of the memory that the policy read
 
 _FITS: dict[str, Any] = {"fits": 1, "fit_batch": 2, "capacity": 64}
+_RATIOS: dict[str, Any] = {"hidden": (2,), "learning_rate": 0.1}
 _RUDDER = jc.RUDDER(hidden=2, min_quality=-2.0, **_FITS)
 
 ESTIMATORS = {
@@ -48,10 +49,14 @@ ESTIMATORS = {
         profile=jc.Profile(np.array([0, 1, 0], np.int32), np.array([[1.0, -9.0], [-9.0, 2.0]], np.float32), 0.5),
         radius=np.inf,
     ),
+    "COCOA": jc.COCOA(gamma=0.9, num_outcomes=20, **_RATIOS),
+    "StateHCA": jc.StateHCA(gamma=0.9, pays="td_error", immediate="learned", form="contrastive", **_RATIOS),
+    "ReturnHCA": jc.ReturnHCA(gamma=0.9, **_RATIOS),
+    "ReturnHCA taken": jc.ReturnHCA(gamma=0.9, credits="taken", **_RATIOS),
     "chain": jc.chain(_RUDDER, jc.GAE(gamma=0.9, lam=0.8)),
 }
 
-VARIANTS = (
+VARIANTS_OF_REWRITERS = (
     "RUDDER recurrent",
     "RUDDER full",
     "RUDDER relevance",
@@ -59,6 +64,7 @@ VARIANTS = (
     "RewardDecomposition random",
     "AREL",
 )
+VARIANTS = (*VARIANTS_OF_REWRITERS, "ReturnHCA taken")
 REWRITERS = (
     "ScaleReward",
     "RUDDER",
@@ -69,7 +75,7 @@ REWRITERS = (
     "IRCR",
     "AlignRUDDER",
     "SyntheticReturns",
-    *VARIANTS,
+    *VARIANTS_OF_REWRITERS,
 )
 BOOTSTRAPS = (
     "MonteCarlo",
@@ -109,6 +115,9 @@ FUNCTIONS = {
     "contribution_credit": lambda d: jc.contribution_credit(
         d["action_value"][None] - d["value"][:, None, None], d["reward"], d["action"], d["probability"], d["mask"]
     ),
+    "hindsight_ratio": lambda d: jc.hindsight_ratio(d["action_value"], d["probability"]),
+    "hindsight_loss": lambda d: jc.hindsight_loss(d["action_value"], d["probability"], d["action"], form="contrastive"),
+    "later_sums": lambda d: jc.later_sums(d["reward"], d["action"], d["mask"], number=2, gamma=0.9),
     "hindsight_coefficient": lambda d: jc.hindsight_coefficient(d["probability"][::-1], d["probability"]),
     "return_hindsight_credit": lambda d: jc.return_hindsight_credit(
         d["probability"][::-1], d["probability"], d["reward"], d["mask"]
@@ -199,4 +208,7 @@ def poisoned(trajectory: jc.Trajectory) -> jc.Trajectory:
 def credit_of(trajectory: jc.Trajectory) -> dict[str, jax.Array]:
     """What an estimator may have written."""
     names = ("reward", "advantage", "value_target")
-    return {name: getattr(trajectory, name) for name in names if getattr(trajectory, name) is not None}
+    written = {name: getattr(trajectory, name) for name in names if getattr(trajectory, name) is not None}
+    if trajectory.action_advantage is not None:
+        written |= {f"action_advantage of {a}": trajectory.action_advantage[..., a] for a in range(ACTIONS)}
+    return written
