@@ -227,7 +227,7 @@ def test_own_estimators_come_as_instance_or_class(folder):
         (["compare", "--env", "ProbeAction", "--settings", "absent.json"], "absent.json does not exist"),
         (["compare", "--env", "ProbeAction", "--settings", "broken.json"], "is no JSON"),
         (["compare", "--env", "ProbeAction", "--credits", "gae", "gae"], "each once"),
-        (["train", "--env", "DelayedKeyToDoor", "--env-params", "length=abc"], "must be of type int32"),
+        (["train", "--env", "DelayedKeyToDoor", "--env-params", "length=abc"], "must be a finite number"),
         (["sweep", "--env", "ProbeAction", "--values", "nonsense=1", "--directory", "free"], "no field 'nonsense'"),
         (
             ["sweep", "--env", "ProbeAction", "--values", "clip=1", "--metric", "retrun", "--directory", "free"],

@@ -97,10 +97,14 @@ def test_what_cannot_be_judged_is_refused(maze):
         jc.fidelity(jc.GAE(), *maze, episodes=0)
 
 
-def test_values_that_do_not_exist_are_refused():
-    """Without death the tasks follow one another for ever."""
+def test_values_that_do_not_exist_are_refused(monkeypatch):
+    """A chain whose only end, falling back, has been taken away."""
+    env, params = envs.make("StochasticChain")
+    table = env.mdp(params)
+    endless = table.replace(terminal=jnp.zeros_like(table.terminal))
+    monkeypatch.setattr(type(env), "mdp", lambda self, params: endless)
     with pytest.raises(ValueError, match="never end"):
-        jc.fidelity(jc.GAE(), *envs.make("TaskInterleaving", die_probability=0.0), **SIZES)
+        jc.fidelity(jc.GAE(), env, params, **SIZES)
 
 
 def test_params_of_several_tasks_are_refused():
