@@ -275,6 +275,18 @@ class COCOA(ContributionCredit):
         place = jnp.isfinite(known).sum() + jnp.arange(known.size)
         return known.at[place].set(fresh, mode="drop")
 
+    def unknown(self, known: jax.Array, trajectory: Trajectory) -> jax.Array:
+        """Share of the rewards, other than 0, that are no outcome."""
+        paid = trajectory.mask & (self.paid(trajectory) != 0)
+        return masked_mean((self.outcomes(known, trajectory).index < 0).astype(known.dtype), paid)
+
+    def update(
+        self, key: jax.Array, state: RatioState, trajectory: Trajectory, *, context: Context | None = None
+    ) -> tuple[RatioState, Metrics]:
+        unknown = self.unknown(state.known, trajectory)
+        state, metrics = super().update(key, state, trajectory, context=context)
+        return state, metrics | {"unknown": unknown}
+
     def outcomes(self, known: jax.Array, trajectory: Trajectory) -> Outcomes:
         reward = self.paid(trajectory).astype(known.dtype)
         same = jnp.isclose(reward[..., None], known, rtol=1e-4, atol=0)

@@ -150,7 +150,7 @@ class HindsightRatios(FittedAfterwards):
     def network(self, trajectory: Trajectory) -> HindsightNetwork:
         return HindsightNetwork(self.hidden, self.logits(trajectory).shape[-1])
 
-    def logits(self, trajectory: Trajectory) -> jax.Array:
+    def logits(self, trajectory: Trajectory) -> Any:
         name = type(self).__name__
         (logits,) = require(trajectory, f"{name} (which needs the probability of each action)", "logits")
         if not jnp.issubdtype(trajectory.action.dtype, jnp.integer):
